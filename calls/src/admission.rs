@@ -3,6 +3,7 @@
 //!
 //! Faults found after authentication are refused statefully and recorded.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use trunkline_model::view::{Login, OrgView, Source, View};
 use trunkline_routing::Facts;
 use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Verdict, WrongPart};
 use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::{Flow, Transport, network, source};
 use trunkline_sip::header::auth::Credentials;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
@@ -200,26 +201,43 @@ pub(crate) fn challenge_unproven(
     challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
 }
 
-/// Returns whether an INVITE goes before those of unknown senders under overload: it proves a password with a fresh nonce of ours, or comes from an
-/// address that an org has named. A nonce alone isn't enough, since one is free and good for many INVITEs. Must not depend on whether the user name
-/// exists (no oracle).
-pub(crate) fn is_expected(
+/// Lane in which a new INVITE waits under overload, by what it proves of its sender. What is only claimed chooses no lane, so that nobody
+/// fills another's.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum InviteLane {
+    /// Nonce and digest verify: the org's lane.
+    Org(Uuid),
+    /// The source is one that an org has named: an address, in IPv6 a /64.
+    Source(IpAddr),
+    /// Nothing is proven: a /24, in IPv6 a /64.
+    Unproven(IpAddr),
+}
+
+/// Returns the lane of an INVITE. A nonce alone proves nothing, since one is free and good for many INVITEs, and the count of a nonce is good once.
+/// Must not depend on whether the user name exists (no oracle).
+pub(crate) fn lane_of(
     core: &Core,
     view: &View,
     flow: &Flow,
     invite: &Message<'_>,
     now: Moment,
-) -> bool {
-    let config = &core.config;
+) -> InviteLane {
+    let (config, address) = (&core.config, flow.peer.ip());
+    let unproven = InviteLane::Unproven(network(address));
     let Some(credentials) = auth::credentials(invite, &config.realm) else {
-        let source = view.by_source(flow.peer.ip().to_canonical());
-        return !matches!(source, Source::Unknown);
+        return match view.by_source(address.to_canonical()) {
+            Source::Unknown => unproven,
+            Source::Dedicated(_) | Source::Allowed(_) => InviteLane::Source(source(address)),
+        };
     };
 
     let login = login_of(core, view, &credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
     let policy = config.digest_policy(flow);
-    auth::proves_password(&credentials, invite, secret, &core.nonces, policy, now)
+    let (nonces, window) = (&core.nonces, &core.window);
+    let proves = auth::proves_password(&credentials, invite, secret, nonces, window, policy, now);
+    let org = login.filter(|_| proves).map(|login| login.org);
+    org.map_or(unproven, InviteLane::Org)
 }
 
 /// Answers a stateless 503: this node takes no new calls.

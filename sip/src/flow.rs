@@ -1,7 +1,7 @@
 //! Flows: the path by which a message came, and by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The transport of a flow or of a URI.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -73,6 +73,14 @@ pub fn source(address: IpAddr) -> IpAddr {
     }
 }
 
+/// The network that an address counts as where nothing is proven, since it may be forged: in IPv4 the /24, in IPv6 the /64.
+pub fn network(address: IpAddr) -> IpAddr {
+    match source(address) {
+        IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !0xff)),
+        network @ IpAddr::V6(_) => network,
+    }
+}
+
 /// Returns true for an address that is reachable only in its own network.
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -114,6 +122,19 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_is_an_address_and_a_network_what_may_be_forged() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        for (address, of_source, of_network) in [
+            ("192.0.2.77", "192.0.2.77", "192.0.2.0"),
+            ("::ffff:192.0.2.77", "192.0.2.77", "192.0.2.0"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::", "2001:db8:1:2::"),
+        ] {
+            assert_eq!(source(ip(address)), ip(of_source), "{address}");
+            assert_eq!(network(ip(address)), ip(of_network), "{address}");
+        }
+    }
 
     #[test]
     fn a_less_secure_transport_stands_in_for_no_other() {

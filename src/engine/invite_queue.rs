@@ -1,11 +1,13 @@
-//! Queue of new INVITEs under load, so that messages of existing calls go first.
+//! Queue of new INVITEs under load, so that messages of existing calls go first, and no sender's INVITEs keep those of others waiting.
 //!
-//! It has two halves: INVITEs that are expected (a proven password, or a known source address) go before those
-//! of unauthenticated peers. This file also decides when the waits are too long, so that INVITEs are shed.
+//! INVITEs wait in lanes, by what they prove ([`InviteLane`]), and the lanes are served in turn, one INVITE each. Lanes of those that prove nothing
+//! have a turn together. This file also decides when the waits are too long, so that INVITEs are shed.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use slab::Slab;
+use trunkline_calls::admission::InviteLane;
 use trunkline_sip::endpoint::InviteKey;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -13,8 +15,18 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::inbox::ForwardedMessage;
 
-/// INVITEs that may wait in each half: more than a socket's receive buffer holds. Further ones are refused on arrival.
-const CAPACITY: usize = 8_192;
+/// Octets of the INVITEs that may wait in each half: those that prove something, and the others. A lane may hold as many as are left free, so
+/// that one alone has half, and the longest lanes give way first. Half is more than a socket's receive buffer holds.
+const ROOM: usize = 16 * 1024 * 1024;
+
+/// Octets that a waiting INVITE takes besides its own.
+const OVERHEAD: usize = 256;
+
+/// INVITEs of proven lanes that are served before one that proves nothing has its turn. Most calls begin with such a one, which is only challenged.
+const TURNS: u32 = 4;
+
+/// Lanes of unproven senders beyond which further INVITEs of theirs are refused on arrival, under pressure: their turn would come too late.
+const MAX_UNPROVEN_LANES: usize = 256;
 
 /// Wait after which a new INVITE is shed under pressure.
 const ACCEPTABLE_WAIT: Duration = Duration::from_millis(100);
@@ -29,17 +41,114 @@ const WINDOW: Duration = Duration::from_millis(150);
 /// Time without long waits after which pressure ends.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Age of the oldest unauthenticated INVITE at which further ones are refused on arrival, under pressure.
-const MAX_UNAUTHENTICATED_AGE: Duration = Duration::from_millis(80);
+/// Age of the oldest INVITE of an unproven lane at which further ones are refused on arrival, under pressure.
+const MAX_UNPROVEN_AGE: Duration = Duration::from_millis(80);
 
 /// Queue of new INVITEs.
 #[derive(Debug, Default)]
 pub(crate) struct InviteQueue {
-    expected: VecDeque<QueuedInvite>,
-    unauthenticated: VecDeque<QueuedInvite>,
-    /// Transactions of the queued INVITEs, for their CANCELs.
+    proven: Lanes,
+    unproven: Lanes,
+    /// Turns of proven lanes since the last one of an unproven lane.
+    turns: u32,
+    /// Transactions of the queued INVITEs, for their CANCELs and repetitions.
     transactions: HashMap<InviteKey, QueuedTransaction>,
     pressure: Pressure,
+}
+
+/// Lanes that are served in turn.
+#[derive(Debug, Default)]
+struct Lanes {
+    invites: Slab<Waiting>,
+    lanes: HashMap<InviteLane, Lane>,
+    /// Lanes in the order of their turns.
+    ring: VecDeque<InviteLane>,
+    octets: usize,
+}
+
+/// INVITEs of a lane: a list in [`Lanes::invites`], so that a lane of its own costs no allocation.
+#[derive(Debug)]
+struct Lane {
+    first: usize,
+    last: usize,
+    octets: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    invite: QueuedInvite,
+    /// Next INVITE of the lane.
+    next: Option<usize>,
+}
+
+impl Lanes {
+    fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Returns true if there is room for an INVITE of so many octets.
+    fn has_room(&self, lane: InviteLane, octets: usize) -> bool {
+        let own = self.lanes.get(&lane).map_or(0, |lane| lane.octets);
+        own + octets + OVERHEAD <= ROOM.saturating_sub(self.octets)
+    }
+
+    fn push(&mut self, lane: InviteLane, invite: QueuedInvite) {
+        let octets = invite.cost();
+        let at = self.invites.insert(Waiting { invite, next: None });
+        self.octets += octets;
+
+        match self.lanes.get_mut(&lane) {
+            Some(lane) => {
+                self.invites[lane.last].next = Some(at);
+                lane.last = at;
+                lane.octets += octets;
+            }
+            None => {
+                let (first, last) = (at, at);
+                self.lanes.insert(
+                    lane,
+                    Lane {
+                        first,
+                        last,
+                        octets,
+                    },
+                );
+                self.ring.push_back(lane);
+            }
+        }
+    }
+
+    /// Takes the first INVITE of the lane whose turn it is.
+    fn pop(&mut self) -> Option<QueuedInvite> {
+        let turn = self.ring.pop_front()?;
+        let lane = self.lanes.get_mut(&turn)?;
+        let Waiting { invite, next } = self.invites.try_remove(lane.first)?;
+
+        let octets = invite.cost();
+        self.octets -= octets;
+        lane.octets -= octets;
+        match next {
+            Some(next) => {
+                lane.first = next;
+                self.ring.push_back(turn);
+            }
+            None => drop(self.lanes.remove(&turn)),
+        }
+        Some(invite)
+    }
+
+    /// Returns how long the oldest INVITE of a lane has waited.
+    fn age_of(&self, lane: InviteLane, now: Moment) -> Duration {
+        let first = self.lanes.get(&lane).map(|lane| lane.first);
+        let first = first.and_then(|first| self.invites.get(first));
+        first.map_or(Duration::ZERO, |first| first.invite.age(now))
+    }
+
+    /// Returns how long the INVITE whose turn it is has waited.
+    fn age_of_next(&self, now: Moment) -> Duration {
+        let next = self.ring.front();
+        next.map_or(Duration::ZERO, |lane| self.age_of(*lane, now))
+    }
 }
 
 /// An INVITE, or a repetition of one.
@@ -47,6 +156,16 @@ pub(crate) struct InviteQueue {
 pub(crate) struct QueuedInvite {
     pub(crate) key: InviteKey,
     pub(crate) arrived: ForwardedMessage,
+}
+
+impl QueuedInvite {
+    fn cost(&self) -> usize {
+        self.arrived.octets.len() + OVERHEAD
+    }
+
+    fn age(&self, now: Moment) -> Duration {
+        now.since(self.arrived.received_at)
+    }
 }
 
 /// The copies of one INVITE that are queued.
@@ -140,33 +259,43 @@ impl Pressure {
 
 impl InviteQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.expected.is_empty() && self.unauthenticated.is_empty()
+        self.proven.is_empty() && self.unproven.is_empty()
     }
 
-    /// Returns true if an INVITE that arrives now can be served in time. Under pressure an unauthenticated one can't
-    /// once the oldest of its half has waited too long; refusing at once costs less than queueing it for a refusal.
-    pub(crate) fn takes(&self, is_expected: bool, now: Moment) -> bool {
-        if is_expected {
+    /// Returns true if there is room for an INVITE of so many octets, and it can be served in time. Under pressure an unproven one can't once the
+    /// oldest of its lane has waited too long; refusing at once costs less than queueing it for a refusal.
+    pub(crate) fn takes(&self, lane: InviteLane, octets: usize, now: Moment) -> bool {
+        if is_proven(lane) {
             // However long they wait: whether it was too long is decided when their turn comes.
-            return self.expected.len() < CAPACITY;
+            return self.proven.has_room(lane, octets);
         }
-        let is_hopeless = self.pressure.is_on(now)
-            && age_of_oldest(&self.unauthenticated, now) >= MAX_UNAUTHENTICATED_AGE;
-        self.unauthenticated.len() < CAPACITY && !is_hopeless
+        let comes_late = || {
+            let age = self.unproven.age_of(lane, now);
+            age >= MAX_UNPROVEN_AGE || self.unproven.ring.len() >= MAX_UNPROVEN_LANES
+        };
+        let is_hopeless = self.pressure.is_on(now) && comes_late();
+        self.unproven.has_room(lane, octets) && !is_hopeless
     }
 
     /// Returns true if an INVITE has waited too long to be served. Call it once per INVITE: the answer feeds the
     /// detector of pressure.
     pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
-        let behind =
-            age_of_oldest(&self.unauthenticated, now).max(age_of_oldest(&self.expected, now));
+        let [proven, unproven] = [&self.proven, &self.unproven].map(|half| half.age_of_next(now));
+        let behind = proven.max(unproven);
         self.pressure
             .is_too_long(now.since(received_at), behind, now)
     }
 
+    /// Returns true if an INVITE of this transaction waits that came from the same source. This one is then a retransmission, to be discarded
+    /// (RFC 3261 §17.2.1).
+    pub(crate) fn absorbs(&self, key: InviteKey, flow: &Flow) -> bool {
+        let waiting = self.transactions.get(&key);
+        waiting.is_some_and(|waiting| waiting.flow.is_with(flow))
+    }
+
     /// Queues an INVITE.
-    pub(crate) fn push(&mut self, is_expected: bool, invite: QueuedInvite) {
-        // A repetition doesn't change the flow: a CANCEL is judged by that of the first copy.
+    pub(crate) fn push(&mut self, lane: InviteLane, invite: QueuedInvite) {
+        // A copy from elsewhere doesn't change the flow: a CANCEL is judged by that of the first copy.
         let transaction = self
             .transactions
             .entry(invite.key)
@@ -177,12 +306,10 @@ impl InviteQueue {
             });
         transaction.copies += 1;
 
-        let lane = if is_expected {
-            &mut self.expected
-        } else {
-            &mut self.unauthenticated
-        };
-        lane.push_back(invite);
+        match is_proven(lane) {
+            true => self.proven.push(lane, invite),
+            false => self.unproven.push(lane, invite),
+        }
     }
 
     /// Notes a CANCEL; false if no INVITE of its transaction is queued that came from the same source (RFC 3261 §9.2, §22.1).
@@ -199,14 +326,22 @@ impl InviteQueue {
 
     /// Takes the next INVITE.
     pub(crate) fn pop(&mut self) -> Option<NextInvite> {
-        let next = self
-            .expected
-            .pop_front()
-            .or_else(|| self.unauthenticated.pop_front());
+        let is_unproven_turn = self.turns >= TURNS || self.proven.is_empty();
+        let next = match is_unproven_turn && !self.unproven.is_empty() {
+            true => {
+                self.turns = 0;
+                self.unproven.pop()
+            }
+            false => {
+                self.turns = self.turns.saturating_add(1);
+                self.proven.pop()
+            }
+        };
 
         // Both are empty: free the memory that a burst has left.
-        if next.is_none() && self.expected.capacity() + self.unauthenticated.capacity() > 64 {
-            (self.expected, self.unauthenticated) = Default::default();
+        let capacity = self.proven.invites.capacity() + self.unproven.invites.capacity();
+        if next.is_none() && capacity > 64 {
+            (self.proven, self.unproven) = Default::default();
             self.transactions = HashMap::new();
         }
 
@@ -214,7 +349,7 @@ impl InviteQueue {
         let is_canceled = match self.transactions.get_mut(&key) {
             Some(transaction) => {
                 transaction.copies -= 1;
-                // Every copy has to end with 487. A copy behind the first would begin the call that was cancelled.
+                // A copy from elsewhere ends with 487 too, or it would begin the call that was cancelled.
                 let is_canceled = transaction.is_canceled;
                 if transaction.copies == 0 {
                     self.transactions.remove(&key);
@@ -230,11 +365,11 @@ impl InviteQueue {
     }
 }
 
-/// Returns how long the oldest of a queue has waited.
-fn age_of_oldest(queue: &VecDeque<QueuedInvite>, now: Moment) -> Duration {
-    queue
-        .front()
-        .map_or(Duration::ZERO, |first| now.since(first.arrived.received_at))
+const fn is_proven(lane: InviteLane) -> bool {
+    match lane {
+        InviteLane::Org(_) | InviteLane::Source(_) => true,
+        InviteLane::Unproven(_) => false,
+    }
 }
 
 /// Returns true if the message would begin a call.
@@ -246,90 +381,219 @@ pub(crate) fn is_new_invite(message: &Message<'_>) -> bool {
 mod tests {
     use std::net::SocketAddr;
 
-    use trunkline_sip::flow::{Flow, Transport};
+    use trunkline_sip::flow::Transport;
+    use uuid::Uuid;
 
     use super::*;
 
     const START: Moment = Moment::from_secs(1_790_000_000);
 
-    fn arrived(mark: u8, received_at: Moment) -> QueuedInvite {
-        let nowhere = SocketAddr::from(([192, 0, 2, 1], 5060));
-        let flow = Flow {
+    fn source(host: u8) -> Flow {
+        let peer = SocketAddr::from(([192, 0, 2, host], 5060));
+        Flow {
             transport: Transport::Udp,
             listener: 0,
             connection: 0,
-            local: nowhere,
-            peer: nowhere,
-        };
+            local: peer,
+            peer,
+        }
+    }
+
+    fn sized(mark: u32, octets: usize, received_at: Moment) -> QueuedInvite {
+        let mut text = vec![0; octets];
+        text[..4].copy_from_slice(&mark.to_be_bytes());
         QueuedInvite {
             key: InviteKey(mark.into()),
             arrived: ForwardedMessage {
-                flow,
-                octets: Box::new([mark]),
+                flow: source(1),
+                octets: text.into(),
                 received_at,
             },
         }
+    }
+
+    fn arrived(mark: u32, received_at: Moment) -> QueuedInvite {
+        sized(mark, 4, received_at)
+    }
+
+    /// Serves all, and returns their marks.
+    fn served(queue: &mut InviteQueue) -> Vec<u32> {
+        let all = std::iter::from_fn(|| queue.pop());
+        all.map(|next| mark_of(&next)).collect()
+    }
+
+    fn mark_of(next: &NextInvite) -> u32 {
+        let mark = next.arrived.octets.first_chunk().expect("four octets");
+        u32::from_be_bytes(*mark)
+    }
+
+    fn org(number: u128) -> InviteLane {
+        InviteLane::Org(Uuid::from_u128(number))
+    }
+
+    fn unproven(network: u8) -> InviteLane {
+        InviteLane::Unproven([198, 51, network, 0].into())
     }
 
     #[test]
     fn an_invite_that_waits_can_be_canceled_from_its_source() {
         let mut invite_queue = InviteQueue::default();
         for mark in [1, 2, 2, 3] {
-            invite_queue.push(false, arrived(mark, START));
+            invite_queue.push(unproven(1), arrived(mark, START));
         }
-        let from_source = arrived(0, START).arrived.flow;
-        let from_another = Flow {
-            peer: ([192, 0, 2, 2], 5060).into(),
-            ..from_source
-        };
-        let mut cancels = |mark: u8, flow| invite_queue.cancel(InviteKey(mark.into()), flow);
-        assert!(!cancels(1, &from_another));
-        assert!(cancels(2, &from_source));
-        assert!(!cancels(4, &from_source), "it isn't queued");
+        let mut cancels =
+            |mark: u8, host| invite_queue.cancel(InviteKey(mark.into()), &source(host));
+        assert!(!cancels(1, 2));
+        assert!(cancels(2, 1));
+        assert!(!cancels(4, 1), "it isn't queued");
 
-        let order: Vec<(u8, bool)> = std::iter::from_fn(|| invite_queue.pop())
-            .map(|next| (next.arrived.octets[0], next.is_canceled))
+        let order: Vec<(u32, bool)> = std::iter::from_fn(|| invite_queue.pop())
+            .map(|next| (mark_of(&next), next.is_canceled))
             .collect();
         assert_eq!(order, [(1, false), (2, true), (2, true), (3, false)]);
         assert!(invite_queue.transactions.is_empty());
     }
 
     #[test]
-    fn the_expected_go_before_strangers() {
+    fn a_repetition_of_an_invite_that_waits_is_absorbed() {
         let mut invite_queue = InviteQueue::default();
-        for (mark, is_expected) in [(1, false), (2, true), (3, false), (4, true)] {
-            invite_queue.push(is_expected, arrived(mark, START));
+        assert!(!invite_queue.absorbs(InviteKey(1), &source(1)));
+        invite_queue.push(org(1), arrived(1, START));
+        assert!(invite_queue.absorbs(InviteKey(1), &source(1)));
+        assert!(!invite_queue.absorbs(InviteKey(1), &source(2)), "not its");
+        assert!(!invite_queue.absorbs(InviteKey(2), &source(1)), "another");
+        assert_eq!(served(&mut invite_queue), [1]);
+        assert!(!invite_queue.absorbs(InviteKey(1), &source(1)));
+    }
+
+    #[test]
+    fn lanes_are_served_in_turn() {
+        let mut invite_queue = InviteQueue::default();
+        let host = |host: u8| InviteLane::Source([192, 0, 2, host].into());
+        let flood = (0..6).map(|mark| (org(1), mark));
+        let others = [(org(2), 100), (host(1), 200), (host(2), 300), (org(2), 101)];
+        for (lane, mark) in flood.chain(others) {
+            invite_queue.push(lane, arrived(mark, START));
         }
-        let order: Vec<u8> = std::iter::from_fn(|| invite_queue.pop())
-            .map(|next| next.arrived.octets[0])
-            .collect();
-        assert_eq!(order, [2, 4, 1, 3]);
+        let order = served(&mut invite_queue);
+        assert_eq!(order, [0, 100, 200, 300, 1, 101, 2, 3, 4, 5]);
         assert!(invite_queue.is_empty());
     }
 
     #[test]
-    fn strangers_are_not_let_in_where_they_would_be_late_or_there_is_no_room() {
+    fn what_proves_nothing_has_one_turn_in_five_whatever_its_source() {
         let mut invite_queue = InviteQueue::default();
-        invite_queue.push(false, arrived(0, START));
-
-        assert!(
-            invite_queue.takes(false, START + CALM),
-            "there is no pressure"
+        for mark in 0..12 {
+            invite_queue.push(org(1), arrived(mark, START));
+        }
+        // A flood from one network, and an honest INVITE from another.
+        for mark in 1_000..1_005 {
+            invite_queue.push(unproven(1), arrived(mark, START));
+        }
+        invite_queue.push(unproven(2), arrived(2_000, START));
+        let order = served(&mut invite_queue);
+        assert_eq!(
+            order,
+            [
+                0, 1, 2, 3, 1_000, 4, 5, 6, 7, 2_000, 8, 9, 10, 11, 1_001, 1_002, 1_003, 1_004
+            ]
         );
-        invite_queue.pressure.until = Some(START + CALM);
+    }
 
-        assert!(invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE / 2));
-        assert!(!invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE));
+    /// A node that serves 100 INVITEs a second, while one org sends 500 a second, another 20, and unproven senders 1,000 with 5 honest ones
+    /// among them. Returns the longest wait of each: the honest org, and the honest unproven sender.
+    #[test]
+    fn above_capacity_those_who_send_little_are_served_at_once() {
+        let mut invite_queue = InviteQueue::default();
+        let (greedy, honest, flood, first) = (org(1), org(2), unproven(1), unproven(2));
+        let senders = [(greedy, 2), (honest, 50), (flood, 1), (first, 200)];
+        let mut arrivals = HashMap::new();
+        let mut waits: HashMap<InviteLane, (u32, Duration)> = HashMap::new();
 
-        for _ in 0..CAPACITY {
-            invite_queue.push(true, arrived(0, START));
+        for millisecond in 0..5_000_u32 {
+            let now = START + Duration::from_millis(millisecond.into());
+            for (at, (lane, every)) in (0..).zip(senders) {
+                let mark = millisecond * 4 + at;
+                if millisecond % every == 0 && invite_queue.takes(lane, 1_200, now) {
+                    arrivals.insert(mark, (lane, now));
+                    invite_queue.push(lane, sized(mark, 1_200, now));
+                }
+            }
+            if millisecond % 10 == 0
+                && let Some(next) = invite_queue.pop()
+            {
+                let (lane, came) = arrivals[&mark_of(&next)];
+                invite_queue.is_late(came, now);
+                let (count, longest) = waits.entry(lane).or_default();
+                *count += 1;
+                *longest = now.since(came).max(*longest);
+            }
         }
 
-        assert!(!invite_queue.takes(true, START));
+        let (served, longest) = waits[&honest];
+        assert!(served >= 99, "{served} of 100 of the honest org");
+        assert!(longest <= Duration::from_millis(50), "{longest:?}");
+        let (served, longest) = waits[&first];
+        assert!(served >= 24, "{served} of 25 honest first INVITEs");
+        assert!(longest <= Duration::from_millis(110), "{longest:?}");
+        let (served, _) = waits[&greedy];
+        assert!(served >= 290, "the rest is the flood's: {served}");
+    }
+
+    #[test]
+    fn a_lane_has_as_much_room_as_is_left_free() {
+        const SIZE: usize = 65_000;
+        let mut invite_queue = InviteQueue::default();
+        let mut mark = 0;
+        let mut fill = |queue: &mut InviteQueue, lane| {
+            let before = mark;
+            while queue.takes(lane, SIZE, START) {
+                mark += 1;
+                queue.push(lane, sized(mark, SIZE, START));
+            }
+            (mark - before) as usize * (SIZE + OVERHEAD)
+        };
+
+        // Each takes half of what the ones before have left.
+        let mut left = ROOM;
+        for number in 1..=4 {
+            let taken = fill(&mut invite_queue, org(number));
+            let is_half = taken.abs_diff(left / 2) <= SIZE + OVERHEAD;
+            assert!(is_half, "{number}: {taken} of {left}");
+            left -= taken;
+            assert!(!invite_queue.takes(org(1), SIZE, START), "it has its room");
+        }
         assert!(
-            invite_queue.takes(false, START),
+            fill(&mut invite_queue, unproven(1)) > ROOM / 3,
             "each half has room of its own"
         );
+        while invite_queue.pop().is_some() {}
+        assert_eq!(invite_queue.proven.octets, 0);
+        assert_eq!(invite_queue.unproven.octets, 0);
+        assert!(invite_queue.proven.lanes.is_empty());
+        assert_eq!(invite_queue.proven.invites.capacity(), 0);
+    }
+
+    #[test]
+    fn unproven_senders_are_not_let_in_where_they_would_be_late() {
+        let mut invite_queue = InviteQueue::default();
+        invite_queue.push(unproven(1), arrived(0, START));
+        let late = START + MAX_UNPROVEN_AGE;
+
+        assert!(invite_queue.takes(unproven(1), 4, late), "no pressure");
+        invite_queue.pressure.until = Some(START + CALM);
+
+        assert!(invite_queue.takes(unproven(1), 4, START + MAX_UNPROVEN_AGE / 2));
+        assert!(!invite_queue.takes(unproven(1), 4, late));
+        assert!(invite_queue.takes(unproven(2), 4, late), "another network");
+        assert!(invite_queue.takes(org(1), 4, late));
+
+        for network in 0..MAX_UNPROVEN_LANES {
+            let [high, low] = u16::try_from(network).expect("small").to_be_bytes();
+            let lane = InviteLane::Unproven([100, high, low, 0].into());
+            invite_queue.push(lane, arrived(1, START));
+        }
+        assert!(!invite_queue.takes(unproven(2), 4, late), "forged sources");
     }
 
     /// Returns which of the waits, in milliseconds and `step` milliseconds apart, are too long.
@@ -405,7 +669,7 @@ mod tests {
     #[test]
     fn it_is_pressure_too_when_those_that_go_first_are_served_in_time() {
         let mut invite_queue = InviteQueue::default();
-        invite_queue.push(false, arrived(0, START));
+        invite_queue.push(unproven(1), arrived(0, START));
         let at = |millis| START + Duration::from_millis(millis);
         for now in (110..=430).step_by(20) {
             assert!(
@@ -415,6 +679,6 @@ mod tests {
         }
         assert!(invite_queue.pressure.is_on(at(430)));
         assert!(invite_queue.is_late(START, at(430)));
-        assert!(!invite_queue.takes(false, at(430)));
+        assert!(!invite_queue.takes(unproven(1), 4, at(430)));
     }
 }

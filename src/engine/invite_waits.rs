@@ -26,17 +26,33 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
+        if !is_new_invite(&message) {
+            return self.handle_message(view, flow, message, Fate::Served, now);
+        }
+
         // While one INVITE waits the next one queues as well, or it would overtake those that came before it.
-        let waits = (self.pressed || !self.invite_queue.is_empty()) && is_new_invite(&message);
+        let waits = self.pressed || self.inbox_pressed || !self.invite_queue.is_empty();
         if !waits {
             // It hasn't been queued here, but may have waited in the socket's buffer or in the inbox.
-            let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
-            let fate = if late { Fate::Shed } else { Fate::Served };
+            let fate = match self.invite_queue.is_late(received_at, now) {
+                true => Fate::Shed,
+                false => Fate::Served,
+            };
             return self.handle_message(view, flow, message, fate, now);
         }
 
-        let is_expected = self.calls.expects(view, &flow, &message, now);
-        if !self.invite_queue.takes(is_expected, now) {
+        let key = self.endpoint.invite_key(&message);
+        // A retransmission is answered by its transaction, and takes no turn of an INVITE.
+        if self.endpoint.has_accepted(key, now) {
+            return self.handle_message(view, flow, message, Fate::Served, now);
+        }
+        // RFC 3261 §17.2.1: so would one be whose INVITE waits, but there is no answer to repeat yet.
+        if self.invite_queue.absorbs(key, &flow) {
+            return self.observer.received(&message);
+        }
+
+        let lane = self.calls.lane_of(view, &flow, &message, now);
+        if !self.invite_queue.takes(lane, message.raw().len(), now) {
             return self.refuse_invite(view, flow, message, now);
         }
 
@@ -45,9 +61,7 @@ impl Shard {
             octets: message.raw().into(),
             received_at,
         };
-        let key = self.endpoint.invite_key(&message);
-        self.invite_queue
-            .push(is_expected, QueuedInvite { key, arrived });
+        self.invite_queue.push(lane, QueuedInvite { key, arrived });
     }
 
     /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.

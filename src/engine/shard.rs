@@ -61,6 +61,8 @@ pub(crate) struct Shard {
     pub(crate) pace: Pace,
     /// True if the last batch of datagrams was full. New INVITEs are queued then.
     pub(crate) pressed: bool,
+    /// True if more inputs waited in the inbox than a turn handles. New INVITEs are queued then too: those of streams come by the inbox.
+    pub(crate) inbox_pressed: bool,
     /// INVITEs that may still be refused in this turn.
     pub(crate) sheds_left: usize,
     pub(crate) batch: Batch,
@@ -124,8 +126,10 @@ impl Shard {
     fn turn(&mut self, first: Option<Input>, outlet: &mut InboxReceiver) -> ControlFlow<()> {
         self.pace.turn(clock::now());
         self.sheds_left = REFUSALS_A_TURN;
+        let mut inputs = 0;
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
+            inputs += 1;
             if matches!(input, Input::Stop) {
                 // Inputs before it in this turn, `HangUpAll` for one, may have left messages and facts unsent.
                 self.flush();
@@ -135,6 +139,7 @@ impl Shard {
             self.handle_input(input);
         }
 
+        self.inbox_pressed = inputs == INPUTS_A_TURN;
         for at in 0..self.sockets.len() {
             for _ in 0..BATCHES_A_TURN {
                 let count = self.receive(at);

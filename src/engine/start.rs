@@ -424,6 +424,7 @@ impl Shared {
             invite_queue: InviteQueue::default(),
             pace: Pace::new(clock::now()),
             pressed: false,
+            inbox_pressed: false,
             sheds_left: 0,
             batch: Batch::new(),
             lost: Vec::new(),

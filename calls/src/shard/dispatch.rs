@@ -11,7 +11,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::{Calls, setup};
-use crate::admission::CallerInvite;
+use crate::admission::{CallerInvite, InviteLane};
 use crate::attempt_counter::AttemptCounter;
 use crate::bot_state::Bot;
 use crate::context::Cx;
@@ -27,9 +27,15 @@ impl Calls {
         admission::turn_away(&mut self.core, endpoint, flow, invite, Reason::Overload);
     }
 
-    /// Returns whether a new INVITE goes before those of unknown senders under overload.
-    pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
-        admission::is_expected(&self.core, view, flow, invite, now)
+    /// Returns the lane in which a new INVITE waits under overload.
+    pub fn lane_of(
+        &self,
+        view: &View,
+        flow: &Flow,
+        invite: &Message<'_>,
+        now: Moment,
+    ) -> InviteLane {
+        admission::lane_of(&self.core, view, flow, invite, now)
     }
 
     /// Answers the CANCEL of an INVITE that waits for the proof of its source, and the INVITE; false if none waits.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use trunkline_calls::admission::InviteLane;
 use trunkline_model::record::Fact;
 use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
 use trunkline_sip::entropy::Entropy;
@@ -12,7 +13,7 @@ use trunkline_sip::wire::{Framing, lex};
 
 use crate::dice::Dice;
 use crate::network::Datagram;
-use crate::node::{NODE, Node, address, agent_id, flow_of};
+use crate::node::{NODE, Node, ORG, REALM, address, agent_id, flow_of};
 use crate::plan::Agent;
 
 const START: Moment = Moment::from_secs(1_750_000_000);
@@ -148,18 +149,66 @@ fn a_nonce_brings_a_forged_source_nothing_but_a_challenge() {
 
 #[test]
 fn only_a_password_sets_an_invite_apart_under_load() {
-    for (password, source, is_expected) in [
-        ("secret", ATTACKER, true),
-        ("a guess", ATTACKER, false),
-        ("secret", VICTIM, false),
+    let unproven = |network: &str| InviteLane::Unproven(network.parse().expect("an address"));
+    for (password, source, expected) in [
+        ("secret", ATTACKER, None),
+        ("a guess", ATTACKER, Some(unproven("198.51.100.0"))),
+        ("secret", VICTIM, Some(unproven("192.0.2.0"))),
     ] {
         let mut node = Node::new(&mut Dice::new(1), None, false, START);
         let octets = answered(&mut node, password);
-        let message = lex(&octets, Framing::Datagram).expect("an INVITE");
-        let flow: Flow = flow_of(address(source), None);
-        let expected = node.calls.expects(node.view(), &flow, &message, START);
-        assert_eq!(expected, is_expected, "{password} from {source}");
+        let lane = lane_of(&node, &octets, source);
+        let of_org = InviteLane::Org(ORG);
+        assert_eq!(lane, expected.unwrap_or(of_org), "{password} from {source}");
     }
+}
+
+fn lane_of(node: &Node, octets: &[u8], source: &str) -> InviteLane {
+    let message = lex(octets, Framing::Datagram).expect("an INVITE");
+    let flow: Flow = flow_of(address(source), None);
+    node.calls.lane_of(node.view(), &flow, &message, START)
+}
+
+#[test]
+fn what_was_proved_once_sets_nothing_else_apart() {
+    let mut node = Node::new(&mut Dice::new(1), None, false, START);
+    let octets = answered(&mut node, "secret");
+    let proven = lane_of(&node, &octets, ATTACKER);
+    assert!(matches!(proven, InviteLane::Org(_)), "{proven:?}");
+    assert_eq!(
+        lane_of(&node, &octets, ATTACKER),
+        proven,
+        "nothing is used up"
+    );
+
+    let invite = Datagram {
+        from: address(ATTACKER),
+        to: address(NODE),
+        connection: None,
+        octets: octets.clone(),
+    };
+    node.receive(&invite, START);
+    let replayed = lane_of(&node, &octets, ATTACKER);
+    assert!(matches!(replayed, InviteLane::Unproven(_)), "{replayed:?}");
+}
+
+#[test]
+fn an_address_that_an_org_has_named_has_a_lane_of_its_own() {
+    let node = Node::new(&mut Dice::new(1), None, false, START);
+    let invite = format!(
+        "INVITE sip:1@{NODE} SIP/2.0\r\nVia: SIP/2.0/UDP x;branch=z9hG4bK1;rport\r\nFrom: <sip:a@x>;tag=a\r\nTo: <sip:1@x>\r\n\
+         Call-ID: 1\r\nCSeq: 1 INVITE\r\nMax-Forwards: 70\r\nContact: <sip:a@x>\r\nContent-Length: 0\r\n\r\n"
+    );
+    let own = InviteLane::Source("198.51.101.10".parse().expect("an address"));
+    assert_eq!(lane_of(&node, invite.as_bytes(), PBX), own);
+    // Credentials are judged before the address, as they are when the INVITE's turn has come.
+    let credentials = format!(
+        "Authorization: Digest username=\"trunk-user\", realm=\"{REALM}\", nonce=\"x\", uri=\"sip:1@x\", response=\"00\"\r\n"
+    );
+    let claimed = invite.replace("Max-Forwards", &format!("{credentials}Max-Forwards"));
+    let other = lane_of(&node, claimed.as_bytes(), PBX);
+    let network = "198.51.101.0".parse().expect("an address");
+    assert_eq!(other, InviteLane::Unproven(network));
 }
 
 /// A call to the echo agent from an address that its org has named.

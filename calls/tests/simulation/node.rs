@@ -45,7 +45,7 @@ pub(crate) const SETUP: Duration = Duration::from_secs(60);
 /// The longest call.
 pub(crate) const LONGEST: Duration = Duration::from_secs(900);
 const NONCE_LIFETIME: Duration = Duration::from_secs(30);
-const REALM: &str = "trunkline";
+pub(crate) const REALM: &str = "trunkline";
 
 pub(crate) const ORG: Uuid = Uuid::from_u128(1);
 pub(crate) const NODE: &str = "203.0.113.5:5060";

@@ -312,8 +312,8 @@ fn a_password_is_proved_without_using_up_the_count() {
     let proves = |server: &Server, secret: &Secret, request: &str, now: Moment| {
         let message = lex(request.as_bytes(), Framing::Datagram).unwrap();
         let credentials = credentials(&message, REALM).unwrap();
-        let policy = server.policy();
-        proves_password(&credentials, &message, secret, &server.nonces, policy, now)
+        let (nonces, window, policy) = (&server.nonces, &server.window, server.policy());
+        proves_password(&credentials, &message, secret, nonces, window, policy, now)
     };
 
     assert!(proves(&server, &server.secret, &right, NOW));

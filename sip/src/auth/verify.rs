@@ -87,18 +87,22 @@ pub fn verify(
     }
 }
 
-/// Returns whether credentials prove the password with a nonce that is still good. The nonce's count isn't used up: [`verify`] does that.
+/// Returns whether credentials prove the password with a nonce that is still good and a count that isn't used. The count isn't used up:
+/// [`verify`] does that.
 pub fn proves_password(
     credentials: &Credentials<'_>,
     request: &Message<'_>,
     secret: &Secret,
     nonces: &Nonces,
+    window: &NonceWindow,
     policy: Policy<'_>,
     now: Moment,
 ) -> bool {
     let is_fresh = nonces.check(credentials.nonce, policy.source, now) == NonceState::Fresh;
     let claim = Claim::read(credentials, &CoveredParts::of(request), policy);
-    is_fresh && claim.is_ok_and(|claim| claim.is_right(secret))
+    let is_right = claim
+        .is_ok_and(|claim| claim.is_right(secret) && !window.has_used(credentials.nonce, claim.nc));
+    is_fresh && is_right
 }
 
 /// The parts of a request that its credentials cover.

@@ -66,6 +66,16 @@ impl NonceWindow {
         shard.enter(self.span_of(issued.at), fingerprint, nc, self.capacity)
     }
 
+    /// Returns true if this use of a nonce would be another than its first, or can't be told from one. Nothing is counted.
+    pub fn has_used(&self, nonce: &[u8], nc: u32) -> bool {
+        let Some(issued) = Issued::read(nonce) else {
+            return true;
+        };
+        let fingerprint = issued.fingerprint();
+        let shard = self.lock((fingerprint % SHARDS as u64) as usize);
+        shard.has_used(self.span_of(issued.at), fingerprint, nc)
+    }
+
     /// Frees expired nonces. `accept` does so for the shard that it uses; call this so that idle shards are freed too.
     pub fn sweep(&self, now: Moment) {
         let first_live = self.first_live(now);
@@ -120,6 +130,21 @@ impl Shard {
             self.closed = span.number;
             self.length -= span.used.len();
         }
+    }
+
+    fn has_used(&self, number: u64, fingerprint: u64, nc: u32) -> bool {
+        if number <= self.closed {
+            return true;
+        }
+        let span = self.spans.binary_search_by_key(&number, |span| span.number);
+        let used = span
+            .ok()
+            .and_then(|at| self.spans[at].used.get(&fingerprint));
+        // On a copy, which notes the use in place of the window.
+        used.is_some_and(|used| {
+            let mut copy = *used;
+            !copy.accept(nc)
+        })
     }
 
     fn enter(&mut self, number: u64, fingerprint: u64, nc: u32, capacity: usize) -> bool {
@@ -272,6 +297,10 @@ mod tests {
         .into_iter()
         .enumerate()
         {
+            for _ in 0..2 {
+                let has_used = window.has_used(nonce.as_bytes(), nc);
+                assert_eq!(has_used, !accepted, "step {step}, nc {nc}, looked up");
+            }
             assert_eq!(
                 window.accept(nonce.as_bytes(), nc, START),
                 accepted,
