@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use trunkline_bounds::Holder;
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -97,7 +98,7 @@ impl DestinationRoute {
     /// The reason why there may be no such call now.
     pub(crate) fn permit(
         &self,
-        org: Uuid,
+        holder: Holder,
         outbound_limits: &OutboundLimits,
         limits: &Arc<Limits>,
         health: &Health,
@@ -112,6 +113,7 @@ impl DestinationRoute {
             return Err(Reason::TrunkUnreachable);
         }
 
+        let org = holder.org;
         let claims = [
             (!leads_back).then(|| outbound_limits.claim(org)),
             trunk.map(|trunk| Claim {
@@ -120,7 +122,7 @@ impl DestinationRoute {
             }),
         ];
         let permit = limits
-            .acquire_leg(org, claims, now)
+            .acquire_leg(holder, claims)
             .map_err(|full| match full {
                 LimitReached::Trunk => Reason::TrunkBusy,
                 LimitReached::Outbound => Reason::OutboundBusy,

@@ -1,5 +1,6 @@
 //! Identifiers of a shard's calls and of their legs, tags and timers: plain values without references.
 
+use trunkline_bounds::{Holder, PartnerShare};
 use trunkline_sip::endpoint::Owner;
 use trunkline_sip::slot::Slot;
 use uuid::Uuid;
@@ -19,9 +20,21 @@ pub(crate) struct CallRef {
     pub(crate) call: Uuid,
     pub(crate) session: Uuid,
     pub(crate) org: Uuid,
+    /// Share of the org's partner.
+    pub(crate) partner: Option<PartnerShare>,
     pub(crate) agent: Uuid,
     /// Slot in which its tags and ids are minted.
     pub(crate) slot: Slot,
+}
+
+impl CallRef {
+    /// Org in whose share, and in whose partner's share, the call counts.
+    pub(crate) const fn holder(&self) -> Holder {
+        Holder {
+            org: self.org,
+            partner: self.partner,
+        }
+    }
 }
 
 /// A leg within its call. Numbers wrap around after 256 legs; those of legs that exist are skipped.

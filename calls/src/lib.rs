@@ -61,7 +61,6 @@ pub mod limits;
 pub mod live;
 mod local_media;
 mod loop_counter;
-mod org_shares;
 mod origin;
 pub mod outbound;
 pub mod outbound_limits;

@@ -1,16 +1,26 @@
-//! Limits on the calls of an agent, an org, a trunk and this node: permits, released by drop.
+//! Limits on the calls of an agent, an org, a trunk and this node, and shares of the node: permits, released by drop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use trunkline_bounds::{Holder, NoShare, Share, Shares};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::ids::DEPLOYMENT;
 use super::loop_counter::LoopCounter;
-use super::org_shares::{OrgShares, ShareUse};
 use super::refusal_records::RefusalRecords;
+
+/// Calls, and set-ups a second, that are the least share of an org or a partner.
+const LEAST: u32 = 20;
+/// Seconds in which new calls may fill the node before set-ups are scarce.
+const FILL: usize = 20;
+/// Set-ups a second that aren't scarce on any node.
+const SETUPS: usize = 80;
+/// Verification calls of this node at once, and the least share of an org or a partner. They count apart from other calls.
+const VERIFICATION_CALLS: usize = 10;
+const LEAST_VERIFICATION_CALLS: u32 = 2;
 
 /// Limit that is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -19,7 +29,7 @@ pub enum LimitReached {
     Agent,
     /// The trunk is at its limit.
     Trunk,
-    /// The org is at its limit, or its share of the node is used up.
+    /// The org is at its limit, or its share of the node or that of its partner is used up.
     Org,
     /// The org is at its limit of outbound calls.
     Outbound,
@@ -40,10 +50,11 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct Limits {
     counts: DashMap<Uuid, u32>,
-    calls: AtomicUsize,
     max_calls: usize,
     loop_counter: LoopCounter,
-    shares: OrgShares,
+    calls: Arc<Shares>,
+    setups: Arc<Shares>,
+    verification_calls: Arc<Shares>,
     refusals: RefusalRecords,
 }
 
@@ -62,10 +73,11 @@ impl Limits {
     pub fn with_setups(max_calls: usize, setups: u16) -> Arc<Self> {
         Arc::new(Self {
             counts: DashMap::new(),
-            calls: AtomicUsize::new(0),
             max_calls,
             loop_counter: LoopCounter::new(setups),
-            shares: OrgShares::new(max_calls),
+            calls: Shares::new(max_calls, LEAST),
+            setups: Shares::new(SETUPS.max(max_calls / FILL), LEAST),
+            verification_calls: Shares::new(VERIFICATION_CALLS, LEAST_VERIFICATION_CALLS),
             refusals: RefusalRecords::default(),
         })
     }
@@ -87,7 +99,21 @@ impl Limits {
 
     /// The live calls of this node.
     pub fn calls(&self) -> usize {
-        self.calls.load(Ordering::Relaxed)
+        self.calls.held() as usize
+    }
+
+    /// Returns the number of calls that an org may have while calls are scarce on this node.
+    pub fn share_of_calls(&self, holder: Holder) -> u32 {
+        self.calls.share_of(holder)
+    }
+
+    /// Returns what orgs have shares of, by its name in metrics.
+    pub fn shares(&self) -> [(&'static str, Arc<Shares>); 3] {
+        [
+            ("calls", Arc::clone(&self.calls)),
+            ("setups", Arc::clone(&self.setups)),
+            ("verification_calls", Arc::clone(&self.verification_calls)),
+        ]
     }
 
     /// Takes all counts of a call or none.
@@ -96,6 +122,7 @@ impl Limits {
     /// The limit that is reached; then nothing was taken.
     pub fn acquire(
         self: &Arc<Self>,
+        holder: Holder,
         org: Claim,
         trunk: Option<Claim>,
         agent: Claim,
@@ -107,7 +134,7 @@ impl Limits {
             (Some(agent), LimitReached::Agent),
             (None, LimitReached::Outbound),
         ];
-        self.acquire_all(org.id, ShareUse::SetUp, claims, now)
+        self.acquire_call(holder, claims, now)
     }
 
     /// Takes all counts of a call that we begin, or none. It counts among its org's outbound calls as well.
@@ -116,6 +143,7 @@ impl Limits {
     /// The limit that is reached; then nothing was taken.
     pub(crate) fn acquire_outbound(
         self: &Arc<Self>,
+        holder: Holder,
         [org, outbound, trunk, agent]: [Claim; 4],
         now: Moment,
     ) -> Result<Permit, LimitReached> {
@@ -125,7 +153,7 @@ impl Limits {
             (Some(trunk), LimitReached::Trunk),
             (Some(agent), LimitReached::Agent),
         ];
-        self.acquire_all(org.id, ShareUse::SetUp, claims, now)
+        self.acquire_call(holder, claims, now)
     }
 
     /// Takes the counts of one more leg of an org's call that is up. It counts in the org's share of the node.
@@ -134,9 +162,8 @@ impl Limits {
     /// The limit that is reached; then nothing was taken.
     pub(crate) fn acquire_leg(
         self: &Arc<Self>,
-        org: Uuid,
+        holder: Holder,
         [outbound, trunk]: [Option<Claim>; 2],
-        now: Moment,
     ) -> Result<Permit, LimitReached> {
         let claims = [
             (None, LimitReached::Org),
@@ -144,50 +171,49 @@ impl Limits {
             (trunk, LimitReached::Trunk),
             (None, LimitReached::Agent),
         ];
-        self.acquire_all(org, ShareUse::Leg, claims, now)
+        self.acquire_all([Some(take(&self.calls, holder)?), None], claims)
     }
 
-    /// Takes the counts of a call of the deployment's own: all such calls, and those for one org.
+    /// Takes the counts of a call of the deployment's own, which is made for `holder`.
     ///
     /// # Errors
     /// The limit that is reached, [`LimitReached::Node`] or [`LimitReached::Org`]; then nothing was taken.
-    pub(crate) fn acquire_own(
+    pub(crate) fn acquire_verification(
         self: &Arc<Self>,
-        [all, of_org]: [Claim; 2],
-        now: Moment,
+        holder: Holder,
     ) -> Result<Permit, LimitReached> {
-        let claims = [
-            (Some(all), LimitReached::Node),
-            (Some(of_org), LimitReached::Org),
-            (None, LimitReached::Trunk),
-            (None, LimitReached::Agent),
-        ];
-        self.acquire_all(all.id, ShareUse::Leg, claims, now)
+        let call = take(&self.calls, Holder::alone(DEPLOYMENT))?;
+        let verification = take(&self.verification_calls, holder)?;
+        let none = [(None, LimitReached::Org); 4];
+        self.acquire_all([Some(call), Some(verification)], none)
     }
 
-    /// Counts a call of the node and of the org's share, and takes all claims, or takes nothing.
-    fn acquire_all(
+    /// Takes a new call, or nothing.
+    fn acquire_call(
         self: &Arc<Self>,
-        org: Uuid,
-        taking: ShareUse,
+        holder: Holder,
         claims: [(Option<Claim>, LimitReached); 4],
         now: Moment,
     ) -> Result<Permit, LimitReached> {
-        // Counted first and compared afterwards, so that two shards can't both take the last place.
-        if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
-            self.calls.fetch_sub(1, Ordering::Relaxed);
-            return Err(LimitReached::Node);
-        }
-
-        if !self.shares.take(org, taking, now) {
-            self.calls.fetch_sub(1, Ordering::Relaxed);
+        let call = take(&self.calls, holder)?;
+        // Counted even if a claim is refused below: the set-up takes its time of the node all the same.
+        let second = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        if !self.setups.happens(holder, second) {
             return Err(LimitReached::Org);
         }
+        self.acquire_all([Some(call), None], claims)
+    }
 
+    /// Takes all claims, or nothing.
+    fn acquire_all(
+        self: &Arc<Self>,
+        shares: [Option<Share>; 2],
+        claims: [(Option<Claim>, LimitReached); 4],
+    ) -> Result<Permit, LimitReached> {
         let mut permit = Permit {
             limits: Arc::clone(self),
-            org,
             held: [None; 4],
+            _shares: shares,
         };
         // A permit that is dropped on the way gives back what it holds so far.
         for (held, (claim, full)) in permit.held.iter_mut().zip(claims) {
@@ -222,13 +248,21 @@ impl Limits {
     }
 }
 
+/// Takes one of what orgs have shares of.
+fn take(shares: &Arc<Shares>, holder: Holder) -> Result<Share, LimitReached> {
+    shares.take(holder).map_err(|none| match none {
+        NoShare::Full => LimitReached::Node,
+        NoShare::UsedUp => LimitReached::Org,
+    })
+}
+
 /// The counts that one call holds.
 #[derive(Debug)]
 pub struct Permit {
     limits: Arc<Limits>,
-    /// Org whose share it counts in.
-    org: Uuid,
     held: [Option<Uuid>; 4],
+    /// What it takes of the node, until it is dropped.
+    _shares: [Option<Share>; 2],
 }
 
 impl Permit {
@@ -247,8 +281,6 @@ impl Drop for Permit {
         for id in self.held.into_iter().flatten() {
             self.limits.release(id);
         }
-        self.limits.shares.release(self.org);
-        self.limits.calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -263,11 +295,16 @@ mod tests {
         }
     }
 
+    fn holder(org: u128) -> Holder {
+        Holder::alone(Uuid::from_u128(org))
+    }
+
     #[test]
     fn a_refused_claim_takes_nothing() {
         let limits = Limits::new(10);
         let first = limits
             .acquire(
+                holder(1),
                 claim(1, None),
                 Some(claim(2, None)),
                 claim(3, Some(1)),
@@ -276,6 +313,7 @@ mod tests {
             .expect("room");
 
         let refused = limits.acquire(
+            holder(1),
             claim(1, None),
             Some(claim(2, None)),
             claim(3, Some(1)),
@@ -309,10 +347,17 @@ mod tests {
     #[test]
     fn each_limit_names_itself() {
         let limits = Limits::new(1);
-        let org = limits.acquire(claim(1, Some(0)), None, claim(3, None), Moment::default());
+        let org = limits.acquire(
+            holder(1),
+            claim(1, Some(0)),
+            None,
+            claim(3, None),
+            Moment::default(),
+        );
         assert_eq!(org.err(), Some(LimitReached::Org));
 
         let trunk = limits.acquire(
+            holder(1),
             claim(1, None),
             Some(claim(2, Some(0))),
             claim(3, None),
@@ -321,15 +366,63 @@ mod tests {
         assert_eq!(trunk.err(), Some(LimitReached::Trunk));
 
         let held = limits
-            .acquire(claim(1, None), None, claim(3, None), Moment::default())
+            .acquire(
+                holder(1),
+                claim(1, None),
+                None,
+                claim(3, None),
+                Moment::default(),
+            )
             .expect("room");
         assert_eq!(
             limits
-                .acquire(claim(1, None), None, claim(3, None), Moment::default())
+                .acquire(
+                    holder(1),
+                    claim(1, None),
+                    None,
+                    claim(3, None),
+                    Moment::default()
+                )
                 .err(),
             Some(LimitReached::Node)
         );
 
         drop(held);
+    }
+
+    #[test]
+    fn an_org_sets_up_so_many_calls_a_second_while_others_call() {
+        let limits = Limits::new(10_000);
+        let set_up = |org: u128, second: u64, count: usize| {
+            let begin = || {
+                let (org, agent) = (claim(org, None), claim(9, None));
+                let now = Moment::from_secs(second);
+                limits.acquire(Holder::alone(org.id), org, None, agent, now)
+            };
+            // Each ends before the next begins, so that set-ups alone are many.
+            (0..count).filter(|_| begin().is_ok()).count()
+        };
+
+        assert_eq!(set_up(1, 7, 1_000), 1_000, "alone");
+        assert_eq!(set_up(2, 8, 10), 10);
+        assert_eq!(set_up(1, 8, 1_000), 416, "until 75 of 500 are left");
+        assert_eq!(set_up(2, 8, 100), 100, "others go on");
+        assert_eq!(limits.calls(), 0);
+    }
+
+    #[test]
+    fn verification_calls_have_shares_of_their_own() {
+        let limits = Limits::new(1_000);
+        let other = limits.acquire_verification(holder(2)).expect("room");
+        let begin = || limits.acquire_verification(holder(1));
+        let held: Vec<_> = (0..10).map_while(|_| begin().ok()).collect();
+        assert_eq!(held.len(), 8, "one of ten is left to others");
+        assert_eq!(begin().err(), Some(LimitReached::Org));
+        let last = limits.acquire_verification(holder(2)).expect("the last");
+        let none = limits.acquire_verification(holder(3)).err();
+        assert_eq!(none, Some(LimitReached::Node));
+        assert_eq!(limits.calls(), 10, "they are calls of the node as well");
+        drop((held, other, last));
+        assert_eq!(limits.calls(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Reasons for which we refuse or end a call: a stable code for programs, a sentence for people, a SIP status.
 
+use trunkline_bounds::NoShare;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::Message;
 
@@ -58,7 +59,7 @@ reasons! {
     /// The trunk is at its limit.
     TrunkBusy = 480 Refused "trunk_busy" "The trunk is at its limit of concurrent calls";
     /// The org is at its limit.
-    OrgBusy = 480 Refused "org_busy" "The org is at its limit of concurrent calls, or at its share of this node";
+    OrgBusy = 480 Refused "org_busy" "The org is at its limit of concurrent calls, or it or its partner is at its share of this node";
     /// The org is suspended.
     OrgSuspended = 480 Refused "org_suspended" "The org is suspended";
     /// The call requested a report on its trunk. The report has been made.
@@ -155,6 +156,16 @@ reasons! {
     CallChanging = 491 Refused "call_changing" "The call to be taken over is being changed";
     /// A fault of ours.
     Internal = 500 Failed "internal_error" "Trunkline met a fault of its own";
+}
+
+/// Reason for which a call gets no port for media of ours.
+impl From<NoShare> for Reason {
+    fn from(none: NoShare) -> Self {
+        match none {
+            NoShare::Full => Self::NoMediaPort,
+            NoShare::UsedUp => Self::OrgBusy,
+        }
+    }
 }
 
 impl Reason {

@@ -18,6 +18,7 @@ pub use setup::DOCTOR;
 use std::collections::HashMap;
 
 use slab::Slab;
+use trunkline_bounds::Holder;
 use trunkline_sip::endpoint::{Endpoint, Owner};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -270,6 +271,11 @@ impl Calls {
     /// Id of the call at `key`, if it is still there.
     pub fn id_of(&self, key: CallKey) -> Option<Uuid> {
         self.get(key).map(|call| call.ids.call)
+    }
+
+    /// Returns the org in whose share a call counts.
+    pub fn holder_of(&self, key: CallKey) -> Option<Holder> {
+        self.get(key).map(|call| call.ids.holder())
     }
 
     /// The call at `key`, if it is still there.

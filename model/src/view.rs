@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use trunkline_bounds::{Holder, PartnerShare};
 use trunkline_routing::{Country, E164};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::flow::Transport;
@@ -52,6 +53,8 @@ pub struct View {
 pub struct OrgView {
     /// The org is suspended: its INVITEs, REGISTERs and outbound calls are refused.
     pub suspended: bool,
+    /// Share of this node that the orgs of its partner have together.
+    pub partner: Option<PartnerShare>,
     /// Agents, numbers, trunk and limits.
     pub routing: trunkline_routing::Org,
     /// Runtimes by agent.
@@ -214,6 +217,14 @@ pub enum Source {
 }
 
 impl OrgView {
+    /// Returns the org as one that takes of what this node has.
+    pub fn holder(&self) -> Holder {
+        Holder {
+            org: self.routing.id,
+            partner: self.partner,
+        }
+    }
+
     /// Returns whether RTP may come from an address that neither SDP nor signalling names, where SDP names a private one.
     pub fn rtp_from_any_address(&self) -> bool {
         (self.trunk.as_ref()).is_some_and(|trunk| trunk.rtp_from_any_address)

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use trunkline_bounds::PartnerShare;
 use trunkline_model::address::{AddressPolicy, is_near_network};
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::destinations::Destination;
@@ -152,6 +153,7 @@ impl DirectoryBuilder {
         OrgEntry {
             org: Arc::new(OrgView {
                 suspended: rows.org.is_suspended(),
+                partner: partner_share(rows),
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
                 operators_runtimes: operators_runtimes(rows),
@@ -219,6 +221,16 @@ impl DirectoryBuilder {
         old.chain([login(&trunk.username, &trunk.password, None)])
             .collect()
     }
+}
+
+fn partner_share(rows: &OrgRows) -> Option<PartnerShare> {
+    let percent = rows
+        .node_share_percent
+        .and_then(|set| u8::try_from(set).ok());
+    rows.org.partner_id.map(|id| PartnerShare {
+        id,
+        percent: percent.unwrap_or(PartnerShare::DEFAULT),
+    })
 }
 
 /// Networks of trunks that the log names at start-up.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
+use trunkline_bounds::NoShare;
 use trunkline_calls::live::LiveCalls;
 use trunkline_calls::outbound::PlacedCall;
 use trunkline_calls::peers;
@@ -222,11 +223,11 @@ impl EffectRunner {
                 let MediaAddress { bind, advertised } =
                     self.media_addresses.at(listener.map(usize::from), near);
                 let key = self.media_key(call);
-                let local = self
-                    .media
-                    .open(key, bind)
+                let holder = calls.holder_of(call).ok_or(NoShare::Full);
+                let local = holder
+                    .and_then(|holder| self.media.open(key, bind, holder))
                     .map(|bound| SocketAddr::new(advertised, bound.port()));
-                if let Some(id) = calls.id_of(call).filter(|_| local.is_some()) {
+                if let Some(id) = calls.id_of(call).filter(|_| local.is_ok()) {
                     self.live.note_media(id, key);
                 }
                 calls.handle_media_open(endpoint, call, local, now);

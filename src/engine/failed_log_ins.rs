@@ -489,6 +489,7 @@ mod tests {
                 bot_token: None,
                 tied: Default::default(),
                 suspended: false,
+                partner: None,
                 trunk: None,
                 outbound_routes: HashMap::new(),
                 outbound: Vec::new(),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_bounds::NoShare;
 use trunkline_calls::health::Health;
 use trunkline_calls::hold;
 use trunkline_calls::limits::Limits;
@@ -27,7 +28,7 @@ use trunkline_sip::slot::{Node, Slot};
 use trunkline_store::journal;
 use uuid::Uuid;
 
-use super::browser::{BrowserCall, BrowserLine, BrowserOrder, NoPort};
+use super::browser::{BrowserCall, BrowserLine, BrowserOrder};
 use super::clock;
 use super::inbox::{Input, ShardRouter};
 use super::media_record::steps_on_wall;
@@ -107,8 +108,8 @@ impl Handle {
     /// Begins a call of a browser. Its user agent calls this node and reports the outcome by events.
     ///
     /// # Errors
-    /// `NoPort` if no RTP port is free.
-    pub fn call_from_browser(&self, order: BrowserOrder) -> Result<BrowserCall, NoPort> {
+    /// No RTP port is free, or the org's share of them is used up.
+    pub fn call_from_browser(&self, order: BrowserOrder) -> Result<BrowserCall, NoShare> {
         self.browsers.call(order)
     }
 

@@ -53,7 +53,7 @@ use std::time::Duration;
 
 use trunkline_calls::Reason;
 
-pub use browser::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder, NoPort};
+pub use browser::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder};
 pub use deletion::Deletion;
 pub use deps::EngineDeps;
 pub use erasure::ErasureTask;

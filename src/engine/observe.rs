@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use trunkline_bounds::Shares;
 use trunkline_calls::{Calls, Reason, UnknownSource};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
@@ -36,6 +37,8 @@ pub(crate) struct Observer {
     is_stirred: bool,
     rested_at: Option<Moment>,
     calls: HashMap<Uuid, ObservedCall>,
+    /// Shares of the node, by name, in the shard that shows them.
+    shares: Vec<(&'static str, Arc<Shares>)>,
 }
 
 /// Call that is up, as it is counted.
@@ -48,7 +51,7 @@ struct ObservedCall {
 }
 
 impl Observer {
-    pub(crate) fn new(shard: usize, now: Moment) -> Self {
+    pub(crate) fn new(shard: usize, shares: Vec<(&'static str, Arc<Shares>)>, now: Moment) -> Self {
         start_at_zero();
         Self {
             metrics: ShardMetrics::new(shard),
@@ -57,6 +60,7 @@ impl Observer {
             is_stirred: false,
             rested_at: None,
             calls: HashMap::new(),
+            shares,
         }
     }
 
@@ -213,6 +217,9 @@ impl Observer {
             self.metrics.transactions(kind, count);
         }
 
+        for (resource, shares) in &self.shares {
+            metrics::share_refusals(resource, shares.refused());
+        }
         self.add(stats);
         while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
             if should_warn(peer, now) {

@@ -276,7 +276,7 @@ impl OfflineCore {
             Effect::OpenMedia { call, near, .. } => {
                 let local = SocketAddr::new(near, MEDIA_PORT);
                 self.calls
-                    .handle_media_open(&mut self.endpoint, call, Some(local), now);
+                    .handle_media_open(&mut self.endpoint, call, Ok(local), now);
             }
 
             Effect::DialBot { call, .. } => {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_bounds::Shares;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::outbound_limits::OutboundLimits;
 use trunkline_calls::registrar::bindings::Bindings;
@@ -349,6 +350,15 @@ impl Shared {
             .spawn(move || runtime.block_on(shard.run(outlet)))
     }
 
+    /// Shares of the node whose metrics a shard sets: those of all shards are the same, so that one sets them.
+    fn shown_shares(&self, index: usize) -> Vec<(&'static str, Arc<Shares>)> {
+        if index > 0 {
+            return Vec::new();
+        }
+        let ports = ("media_ports", self.effect_runner.media.port_shares());
+        self.limits.shares().into_iter().chain([ports]).collect()
+    }
+
     fn shard(&self, index: usize, sockets: Vec<UdpSocket>) -> Shard {
         let now = clock::now();
         let sip = &self.deps.config.sip;
@@ -420,7 +430,7 @@ impl Shared {
             directory: Arc::clone(&self.deps.directory),
             router: self.router.clone(),
             effect_runner,
-            observer: Observer::new(index, now),
+            observer: Observer::new(index, self.shown_shares(index), now),
             invite_queue: InviteQueue::default(),
             pace: Pace::new(clock::now()),
             pressed: false,

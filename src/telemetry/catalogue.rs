@@ -17,6 +17,8 @@ pub(super) const CALLS_ACTIVE: &str = "trunkline_calls_active";
 pub(super) const SETUP_SECONDS: &str = "trunkline_call_setup_seconds";
 /// INVITEs refused by us, by `reason`.
 pub(super) const REFUSALS: &str = "trunkline_refusals_total";
+/// Times that a share of an org or a partner has bound, by the `resource`.
+pub(super) const SHARE_REFUSALS: &str = "trunkline_share_refusals_total";
 /// Targets tried after a failed one, by `cause`.
 pub(super) const FAIL_OVERS: &str = "trunkline_fail_overs_total";
 /// Responses sent, by `class`.
@@ -143,6 +145,14 @@ const COUNTERS: &[(&str, &str, Series)] = &[
         OfOwner,
     ),
     (REFUSALS, "INVITEs refused by this node, by reason", OfOwner),
+    (
+        SHARE_REFUSALS,
+        "Refusals because an org or its partner had its share of this node, by what it is a share of",
+        Of(
+            "resource",
+            &["calls", "setups", "media_ports", "verification_calls"],
+        ),
+    ),
     (
         FAIL_OVERS,
         "Targets tried because the one before had failed, by cause",

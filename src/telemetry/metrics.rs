@@ -18,9 +18,9 @@ use super::catalogue::{
     CLOCK_SKEW, DATABASE_UP, DIALOGS, DURATION_SECONDS, FAIL_OVERS, FEED_LAG, HTTP_REFUSED,
     HTTP_REQUESTS, HTTP_SECONDS, LOG_DROPPED, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS,
     POST_DIAL_DELAY, QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES,
-    SETUP_SECONDS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_RECEIVED, SIP_REQUESTS,
-    SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS, WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP,
-    WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
+    SETUP_SECONDS, SHARE_REFUSALS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED,
+    SIP_RECEIVED, SIP_REQUESTS, SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS,
+    WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP, WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
 };
 
 /// Upper bounds of each histogram's buckets, in the unit of its name.
@@ -198,6 +198,11 @@ pub fn auth_failures(cause: &'static str, count: u64) {
 /// Counts INVITEs that we refused for `reason`, a stable code.
 pub fn refused(reason: &'static str, count: u64) {
     counter!(REFUSALS, "reason" => reason).increment(count);
+}
+
+/// Sets how many times a share of `resource` has bound since the start.
+pub fn share_refusals(resource: &'static str, count: u64) {
+    counter!(SHARE_REFUSALS, "resource" => resource).absolute(count);
 }
 
 /// Counts calls that ended. `direction` and `status` are names of the API.

@@ -27,6 +27,8 @@ pub struct Partner {
     pub requests_per_minute: Option<u32>,
     /// Most login links per minute; `None`: as configured.
     pub login_links_per_minute: Option<u32>,
+    /// Share of each node, in per cent, that its orgs have together; `None`: half.
+    pub node_share_percent: Option<u32>,
     /// The partner may verify numbers of its orgs.
     pub verifies_numbers: bool,
     /// Time of creation.
@@ -42,6 +44,7 @@ from_row!(Partner {
     allowed_networks: maybe(json),
     requests_per_minute: maybe(count),
     login_links_per_minute: maybe(count),
+    node_share_percent: maybe(count),
     verifies_numbers,
     created_at: moment,
     updated_at: moment,
@@ -253,6 +256,26 @@ pub fn limit(
     let limited = row.ok_or(Wrong::Absent(Kind::Partner))?;
     tx.changed(Change::Partner(partner), now);
     Ok(limited)
+}
+
+/// Sets the share of each node, in per cent, that the partner's orgs have together; `None`: half.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn set_node_share(
+    tx: &mut Tx,
+    partner: Uuid,
+    percent: Option<u32>,
+    now: Moment,
+) -> Result<(), Error> {
+    let sql = "UPDATE partners SET node_share_percent = $2, updated_at = $3 WHERE id = $1";
+    if tx.run(sql, &[&partner, &percent, &now])? == 0 {
+        return Err(Wrong::Absent(Kind::Partner).into());
+    }
+    tx.changed(Change::Partner(partner), now);
+    // The directory has the share with each org of the partner.
+    tx.changed(Change::PartnerState(partner), now);
+    Ok(())
 }
 
 /// Stores a key by its SHA-256.

@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bot_tokens::{self, BotToken};
-use super::column::{from_row, moment, named, number};
+use super::column::{count, from_row, moment, named, number};
 use super::destinations::target;
 use super::error::Error;
 use super::inbound_trunks;
@@ -41,6 +41,8 @@ pub struct OrgRows {
     pub dedicated: Vec<IpNet>,
     /// Peers that the operator has tied to it.
     pub tied: TiedPeers,
+    /// Share of each node, in per cent, that the operator has set for the orgs of its partner together.
+    pub node_share_percent: Option<u32>,
     /// Limit on its trunks that register with their carriers.
     pub registrations: StoredLimit,
     /// Tokens of its bots.
@@ -76,6 +78,7 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     add_dedications(tx, org, &mut rows)?;
     add_tied(tx, org, &mut rows)?;
     add_destinations(tx, org, &mut rows)?;
+    add_node_shares(tx, org, &mut rows)?;
     add_registrations(tx, org, &mut rows)?;
     add_bot_tokens(tx, org, &mut rows)?;
     Ok(rows.into_values().collect())
@@ -171,6 +174,41 @@ fn add_bot_tokens(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(),
         if let Some(rows) = rows.get_mut(&token.org_id) {
             rows.bot_token = Some(token.open(&tx.keyring())?);
         }
+    }
+    Ok(())
+}
+
+/// A partner's share of each node.
+struct NodeShare {
+    id: Uuid,
+    node_share_percent: u32,
+}
+from_row!(NodeShare {
+    id,
+    node_share_percent: count,
+});
+
+fn add_node_shares(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let shares: Vec<NodeShare> = match org {
+        Some(org) => {
+            let sql = "SELECT partners.id, node_share_percent FROM partners JOIN orgs ON orgs.partner_id = partners.id
+                 WHERE orgs.id = $1 AND node_share_percent IS NOT NULL";
+            tx.all(sql, &[&org])?
+        }
+        None => {
+            let sql =
+                "SELECT id, node_share_percent FROM partners WHERE node_share_percent IS NOT NULL";
+            tx.all(sql, &[])?
+        }
+    };
+    let shares: HashMap<Uuid, u32> = shares
+        .into_iter()
+        .map(|share| (share.id, share.node_share_percent))
+        .collect();
+
+    for rows in rows.values_mut() {
+        let partner = rows.org.partner_id;
+        rows.node_share_percent = partner.and_then(|partner| shares.get(&partner).copied());
     }
     Ok(())
 }
@@ -358,6 +396,7 @@ impl OrgRows {
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
             tied: TiedPeers::default(),
+            node_share_percent: None,
             registrations: StoredLimit::default(),
             bot_token: None,
             destinations: Vec::new(),

@@ -410,6 +410,17 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
     assert_eq!(of(&shown, "agents", "value"), 5_000, "{shown}");
     assert_eq!(of(&shown, "agents", "of"), "org", "{shown}");
 
+    let share = "node_share_percent";
+    assert_eq!(of(&shown, share, "value"), 50, "{shown}");
+    assert_eq!(of(&shown, share, "of"), "partner", "{shown}");
+    let shown = shell.json(&["partner", "limits", id, "--node-share-percent", "70"]);
+    assert_eq!(of(&shown, share, "value"), 70, "{shown}");
+    for wrong in ["0", "101"] {
+        let set = format!("--node-share-percent={wrong}");
+        let out = shell.run(&["partner", "limits", id, &set]);
+        assert_eq!(out.code, Some(2), "{wrong}: {out:?}");
+    }
+
     let own = "partner_requests_per_minute";
     assert_eq!(of(&shown, own, "value"), 100, "{shown}");
     let set = ["--login-links-per-minute", "default"];

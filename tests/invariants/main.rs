@@ -36,6 +36,7 @@ fn sources() -> Vec<Source> {
     let mut files = Vec::new();
     for folder in [
         "src",
+        "bounds/src",
         "sip/src",
         "routing/src",
         "model/src",
@@ -152,7 +153,10 @@ fn dependencies_have_no_cycle() {
     });
     let found = folders.iter().flat_map(|folder| {
         let graph = Crate::read(&sources, folder).graph();
-        assert!(graph.len() > 5, "{folder} has only {} files", graph.len());
+        // The leaf that all others may know is small.
+        let fewest = if folder == "bounds/src/" { 1 } else { 5 };
+        let files = graph.len();
+        assert!(files > fewest, "{folder} has only {files} files");
         modules_depend_one_way(folder, &graph)
     });
     let found: Vec<_> = found.collect();

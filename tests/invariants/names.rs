@@ -6,7 +6,8 @@ use crate::modules::without_tests;
 use crate::source::Source;
 
 /// Crates, by the folders of their sources.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
+    "bounds/src/",
     "sip/src/",
     "routing/src/",
     "model/src/",

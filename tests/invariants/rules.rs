@@ -193,20 +193,21 @@ pub(crate) fn files_are_short(source: &Source) -> Vec<String> {
 }
 
 /// Our crates, and those of ours that each may depend on. Cargo lets no crate name another that it doesn't depend on.
-pub(crate) const MAY_DEPEND: [(&str, &[&str]); 10] = [
+pub(crate) const MAY_DEPEND: [(&str, &[&str]); 11] = [
+    ("bounds", &[]),
     ("sip", &[]),
     ("routing", &[]),
-    ("model", &["routing", "sip"]),
+    ("model", &["bounds", "routing", "sip"]),
     ("store", &["model", "routing", "sip"]),
-    ("calls", &["model", "routing", "sip"]),
-    ("net", &["sip"]),
+    ("calls", &["bounds", "model", "routing", "sip"]),
+    ("net", &["bounds", "sip"]),
     ("capture", &["sip"]),
     ("testkit", &["sip"]),
     ("bench", &[]),
     (
         ".",
         &[
-            "calls", "capture", "model", "net", "routing", "sip", "store",
+            "bounds", "calls", "capture", "model", "net", "routing", "sip", "store",
         ],
     ),
 ];

@@ -180,6 +180,7 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
          DROP TABLE journal_positions;
+         ALTER TABLE partners DROP COLUMN node_share_percent;
          DROP INDEX transfers_lost;
          ALTER TABLE transfers DROP COLUMN lost_from;
          DROP INDEX idempotency_keys_of_org;

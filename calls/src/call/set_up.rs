@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_bounds::NoShare;
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
@@ -52,11 +53,11 @@ impl Call {
         }
     }
 
-    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
-    pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if there was no port for it.
+    pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Result<SocketAddr, NoShare>) {
         match self.bridge.status() {
             // The port was opened for a call that has ended meanwhile, and nothing else would close it.
-            CallStatus::Over if local.is_some() => {
+            CallStatus::Over if local.is_ok() => {
                 let closed = self.bridge.closed_media(&self.ids);
                 return cx.core.effects.push_back(closed);
             }
@@ -64,8 +65,9 @@ impl Call {
             CallStatus::SettingUp => {}
         }
 
-        let Some(local) = local else {
-            return self.refuse(cx, Reason::NoMediaPort);
+        let local = match local {
+            Ok(local) => local,
+            Err(none) => return self.refuse(cx, Reason::from(none)),
         };
         let media = self.bridge.local_mut();
         if let Some(outbound) = self.outbound.as_deref_mut() {

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_bounds::NoShare;
 use trunkline_model::view::View;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -16,17 +17,17 @@ use crate::outbound::Outbound;
 use crate::refusal::Reason;
 
 impl Calls {
-    /// Handles the result of [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
+    /// Handles the result of [`Effect::OpenMedia`]: our RTP address, if there was a port for the call's org.
     pub fn handle_media_open(
         &mut self,
         endpoint: &mut Endpoint,
         key: CallKey,
-        local: Option<SocketAddr>,
+        local: Result<SocketAddr, NoShare>,
         now: Moment,
     ) {
         let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
         // A known call that ended in this very step has closed the port itself.
-        if !is_known && local.is_some() {
+        if !is_known && local.is_ok() {
             self.core.effects.push_back(Effect::CloseMedia {
                 call: key,
                 record: None,

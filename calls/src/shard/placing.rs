@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use trunkline_bounds::Holder;
 use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{OrgView, OutboundRoute, View};
@@ -121,7 +122,7 @@ impl Calls {
             key,
             slot,
             placed,
-            org: order.org,
+            holder: org.holder(),
             agent: order.agent,
             dialing,
             outbound,
@@ -197,7 +198,7 @@ impl Calls {
             agent_claim,
         ];
 
-        let permit = self.core.limits.acquire_outbound(claims, now);
+        let permit = self.core.limits.acquire_outbound(org.holder(), claims, now);
         let permit = permit.map_err(|full| match full {
             LimitReached::Agent => Reason::AgentBusy,
             LimitReached::Trunk => Reason::TrunkBusy,
@@ -270,7 +271,7 @@ pub(super) struct CalleeCall {
     pub(super) key: CallKey,
     pub(super) slot: Slot,
     pub(super) placed: PlacedCall,
-    pub(super) org: Uuid,
+    pub(super) holder: Holder,
     pub(super) agent: Uuid,
     pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
@@ -298,7 +299,8 @@ impl Calls {
             ids: CallRef {
                 call: placed.call,
                 session: placed.session,
-                org: begun.org,
+                org: begun.holder.org,
+                partner: begun.holder.partner,
                 agent: begun.agent,
                 slot: begun.slot,
             },

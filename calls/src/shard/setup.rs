@@ -188,6 +188,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             };
 
             match cx.core.limits.acquire(
+                org.holder(),
                 org_claim(org),
                 self.trunk_claim(),
                 agent_claim(org, agent),
@@ -448,6 +449,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             call: self.call,
             session: self.session,
             org: org.routing.id,
+            partner: org.partner,
             agent,
             slot: self.slot,
         };

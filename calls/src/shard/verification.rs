@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use trunkline_bounds::Holder;
 use trunkline_model::tied::Namer;
 use trunkline_model::view::View;
 use trunkline_sip::endpoint::Endpoint;
@@ -17,16 +18,13 @@ use crate::calling::{dial_first, parties, prepare};
 use crate::context::Cx;
 use crate::ids::DEPLOYMENT;
 use crate::leg::{LegPeer, LocalAgent, LocalMedia};
-use crate::limits::{Claim, LimitReached};
+use crate::limits::LimitReached;
 use crate::outbound::Outbound;
 use crate::outbound_limits::OutboundRefusal;
 use crate::refusal::Reason;
 use crate::uas_invite::ContactState;
 use crate::verification::Verification;
 
-/// Verification calls of this node at once, and those for one org; a further one is refused. They count apart from other calls.
-const AT_ONCE: u32 = 10;
-const OF_ORG: u32 = 2;
 /// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);
 /// Longest duration of the call, more than twice the time that the code takes to speak.
@@ -50,9 +48,9 @@ impl Calls {
         if !self.core.outbound_limits.allows(asked.number) {
             return Err(Reason::DestinationNotAllowed.into());
         }
-        if view.org(asked.org).is_none_or(|org| org.suspended) {
+        let Some(org) = view.org(asked.org).filter(|org| !org.suspended) else {
             return Err(Reason::OrgSuspended.into());
-        }
+        };
 
         let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
         let callee = Callee {
@@ -61,9 +59,9 @@ impl Calls {
             ..callee
         };
 
-        let permit = self.core.limits.acquire_own(claims(asked.org), now);
+        let permit = self.core.limits.acquire_verification(org.holder());
         let permit = permit.map_err(|full| match full {
-            LimitReached::Org => Reason::OutboundBusy,
+            LimitReached::Org => Reason::OrgBusy,
             LimitReached::Node
             | LimitReached::Outbound
             | LimitReached::Trunk
@@ -99,7 +97,7 @@ impl Calls {
             key,
             slot,
             placed,
-            org: DEPLOYMENT,
+            holder: Holder::alone(DEPLOYMENT),
             agent: Uuid::nil(),
             dialing,
             outbound,
@@ -108,12 +106,4 @@ impl Calls {
         });
         Ok(())
     }
-}
-
-/// Limits of such a call.
-fn claims(org: Uuid) -> [Claim; 2] {
-    let claim = |id, max| Claim { id, max: Some(max) };
-    // Counts apart from the org's own calls, which are counted under its id.
-    let of_org = Uuid::from_u128(org.as_u128().rotate_left(64));
-    [claim(DEPLOYMENT, AT_ONCE), claim(of_org, OF_ORG)]
 }

@@ -61,7 +61,7 @@ impl LastTransfer<Box<DestinationRoute>> {
         } = &*cx.core;
         // The permit comes first, so that a refused call leaves no leg behind.
         // REFER must not get around a bound: it may follow only where the trunk can't be reached.
-        let permit = route.permit(ids.org, outbound_limits, limits, health, cx.now);
+        let permit = route.permit(ids.holder(), outbound_limits, limits, health, cx.now);
         let permit = permit.map_err(|reason| match reason == Reason::TrunkUnreachable {
             true => TransferEvent::DestinationLost(UNREACHABLE),
             false => TransferEvent::DestinationRefused(reason.status()),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_bounds::NoShare;
 use trunkline_calls::attempts::DnsFault;
 use trunkline_calls::hold::HoldStatus;
 use trunkline_calls::limits::Limits;
@@ -351,8 +352,11 @@ impl Node {
 
             Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
             Effect::OpenMedia { call, .. } => {
-                let local = (!self.kept.no_media).then(|| address("203.0.113.5:20000"));
-                if local.is_some() && !self.media.insert(call) {
+                let local = match self.kept.no_media {
+                    true => Err(NoShare::Full),
+                    false => Ok(address("203.0.113.5:20000")),
+                };
+                if local.is_ok() && !self.media.insert(call) {
                     self.faults.push("media opened twice".into());
                 }
                 self.calls
@@ -560,6 +564,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 bot_token: None,
                 tied: Default::default(),
                 suspended: false,
+                partner: None,
                 trunk: Some(trunk_view(trunk)),
                 outbound_routes: Agent::ALL
                     .iter()

@@ -46,6 +46,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
 
+use trunkline_bounds::{Holder, NoShare, Shares};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
@@ -120,10 +121,18 @@ impl Media {
         })
     }
 
-    /// Binds a port at `ip` for the call `key`; packets that arrive there are discarded until [`Media::update`]. `None` when all ports
-    /// are taken. A call that already has a port gets the same one.
-    pub fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
-        self.ports.open(key, ip)
+    /// Binds a port at `ip` for the call `key`, in the share of `holder`; packets that arrive there are discarded until [`Media::update`]. A call
+    /// that already has a port gets the same one.
+    ///
+    /// # Errors
+    /// All ports are taken, or the share of `holder`.
+    pub fn open(&self, key: u64, ip: IpAddr, holder: Holder) -> Result<SocketAddr, NoShare> {
+        self.ports.open(key, ip, holder)
+    }
+
+    /// Returns the shares that orgs have of the ports.
+    pub fn port_shares(&self) -> Arc<Shares> {
+        Arc::clone(self.ports.shares())
     }
 
     /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from. Until the peer is heard, the

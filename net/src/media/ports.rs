@@ -2,7 +2,7 @@
 //!
 //! A released port goes to the end of the queue, so that a late packet of its old call meets no new call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use trunkline_bounds::{Holder, NoShare, Share, Shares};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
@@ -32,6 +33,9 @@ pub(super) const KEPT: usize = 32;
 /// none. The call's shard waits for the search, so the number is bounded.
 const ATTEMPTS: usize = 128;
 
+/// Ports that are the least share of an org or a partner.
+const LEAST: u32 = 20;
+
 /// Most stale packets that are discarded from a socket before its next call. That call reads any that are left.
 const STALE: usize = 256;
 
@@ -41,6 +45,8 @@ const MAX_HOLDS: usize = 1_024;
 /// All ports of the range.
 pub(super) struct Ports {
     first: u16,
+    /// First address that sockets are bound to.
+    ip: Option<IpAddr>,
     /// Ports that have a socket, readable without a lock.
     is_bound: Box<[AtomicBool]>,
     /// Addresses of this machine.
@@ -48,6 +54,8 @@ pub(super) struct Ports {
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
+    /// Shares of the ports that aren't another program's.
+    shares: Arc<Shares>,
     budget: AudioBudget,
     /// Media threads, by the remainder of half a port.
     threads: Vec<Mailbox>,
@@ -65,7 +73,16 @@ struct Held {
     /// Account and URL of the bot that was attached last: the key of its hold in [`Stock::holds`].
     bot: Option<Box<str>>,
     /// Socket of RTCP, which calls with a bot have, and others while most ports are free.
-    rtcp: Option<Rtp>,
+    rtcp: Option<Rtcp>,
+    /// The port of RTP in the share of the call's org.
+    share: Share,
+}
+
+/// Port of a call's RTCP.
+struct Rtcp {
+    socket: Rtp,
+    /// Counted until it is dropped.
+    _share: Share,
 }
 
 /// Assignment of ports to calls. Locked when a call begins, changes or ends, never for a packet.
@@ -74,6 +91,8 @@ struct Stock {
     free: VecDeque<(SocketAddr, Rtp)>,
     /// Unbound ports: even ones first (RFC 3550 §11), odd ones once all even ones are in use.
     unbound: VecDeque<u16>,
+    /// Unbound ports that another program held when they were last tried.
+    foreign: HashSet<u16>,
     held: HashMap<u64, Held>,
     /// Hold learnt for the audio of bots, by account and URL.
     holds: HashMap<Box<str>, Duration>,
@@ -97,8 +116,10 @@ impl Ports {
             .chain(in_range().filter(|port| !port.is_multiple_of(2)))
             .collect();
 
+        let mut foreign = HashSet::new();
         for ip in &settings.ips {
-            let (port, _) = bind_first(&mut unbound, *ip, usize::MAX)?.ok_or_else(|| {
+            let bound = bind_first((&mut unbound, &mut foreign), *ip, usize::MAX)?;
+            let (port, _) = bound.ok_or_else(|| {
                 let taken = format!("no port of media.rtp_ports is free at {ip}");
                 io::Error::new(io::ErrorKind::AddrInUse, taken)
             })?;
@@ -106,34 +127,43 @@ impl Ports {
             unbound.push_front(port);
         }
 
+        let shares = Shares::new((first..=last).len() - foreign.len(), LEAST);
         Ok(Self {
             first,
+            ip: settings.ips.first().copied(),
             is_bound: (first..=last).map(|_| AtomicBool::default()).collect(),
             own: settings.own.clone(),
             listeners: settings.listeners.clone(),
             stock: Mutex::new(Stock {
                 free: VecDeque::new(),
                 unbound,
+                foreign,
                 held: HashMap::new(),
                 holds: HashMap::new(),
                 entropy,
             }),
+            shares,
             budget: AudioBudget::default(),
             threads,
             is_stopped: AtomicBool::new(false),
         })
     }
 
-    /// Assigns a port at `ip` to a call.
-    pub(super) fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
+    /// Assigns a port at `ip` to a call of `holder`.
+    pub(super) fn open(&self, key: u64, ip: IpAddr, holder: Holder) -> Result<SocketAddr, NoShare> {
         let mut stock = self.stock();
         if let Some(held) = stock.held.get(&key) {
-            return Some(held.address);
+            return Ok(held.address);
         }
-        let (address, socket) = match stock.take_free(ip) {
-            Some(free) => free,
-            None => self.bind(&mut stock, ip)?,
-        };
+        // Before a port is looked for, which takes long when few are left.
+        let share = match self.shares.take(holder) {
+            Err(NoShare::Full) if self.find_freed(&mut stock, ip, ATTEMPTS) => {
+                self.shares.take(holder)
+            }
+            share => share,
+        }?;
+        let free = stock.take_free(ip).or_else(|| self.bind(&mut stock, ip));
+        let (address, socket) = free.ok_or(NoShare::Full)?;
 
         let statistics = Arc::new(Shared::default());
         let seed = stock.entropy.bits64();
@@ -145,6 +175,7 @@ impl Ports {
                 statistics: Arc::clone(&statistics),
                 bot: None,
                 rtcp: None,
+                share,
             },
         );
         self.thread(address.port()).send(Command::Open {
@@ -154,7 +185,12 @@ impl Ports {
             seed,
         });
 
-        Some(address)
+        Ok(address)
+    }
+
+    /// Returns the shares of the ports.
+    pub(super) const fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// Releases the port of a call, and returns the figures of its media.
@@ -211,9 +247,9 @@ impl Ports {
             // RTCP takes a port of its own, so that calls without a bot do without it once half of the ports are in use.
             let is_plenty = stock.unbound.len() > self.is_bound.len() / 2;
             if held.rtcp.is_none() && is_plenty {
-                held.rtcp = self.bind_rtcp(stock, held.address);
+                held.rtcp = self.bind_rtcp(stock, held);
             }
-            let rtcp = held.rtcp.clone();
+            let rtcp = held.rtcp_socket();
             Command::Update {
                 key,
                 agreed,
@@ -248,13 +284,13 @@ impl Ports {
             held.bot = Some(learner);
 
             if held.rtcp.is_none() {
-                held.rtcp = self.bind_rtcp(stock, held.address);
+                held.rtcp = self.bind_rtcp(stock, held);
             }
 
             Command::Attach {
                 key,
                 bot: Box::new(bot),
-                rtcp: held.rtcp.clone(),
+                rtcp: held.rtcp_socket(),
                 hold,
                 share,
                 entropy: Box::new(stock.entropy.split()),
@@ -314,12 +350,16 @@ impl Ports {
         })
     }
 
-    /// Closes some of the free sockets beyond [`KEPT`], so that few remain after a burst of calls.
+    /// Closes some of the free sockets beyond [`KEPT`], so that few remain after a burst of calls. Also tries a port that another program held, so
+    /// that the shares learn of it once it is free.
     pub(super) fn shrink(&self) {
         let mut stock = self.stock();
         let excess = stock.free.len().saturating_sub(KEPT);
         for _ in 0..excess.div_ceil(8) {
             self.give_back_one(&mut stock);
+        }
+        if let Some(ip) = self.ip {
+            self.find_freed(&mut stock, ip, 1);
         }
     }
 
@@ -350,7 +390,9 @@ impl Ports {
     }
 
     fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
-        match bind_first(&mut stock.unbound, ip, ATTEMPTS) {
+        let bound = bind_first((&mut stock.unbound, &mut stock.foreign), ip, ATTEMPTS);
+        self.count_ports(stock);
+        match bound {
             Ok(Some((port, socket))) => {
                 self.mark(port, true);
                 Some((SocketAddr::new(ip, port), Arc::new(socket)))
@@ -363,15 +405,38 @@ impl Ports {
         }
     }
 
+    /// Tries some of the ports that another program held; true if one is free now.
+    fn find_freed(&self, stock: &mut Stock, ip: IpAddr, attempts: usize) -> bool {
+        let mut tried: VecDeque<u16> = stock.foreign.iter().copied().take(attempts).collect();
+        let mut is_found = false;
+        while let Ok(Some(_)) = bind_first((&mut tried, &mut stock.foreign), ip, attempts) {
+            is_found = true;
+        }
+        self.count_ports(stock);
+        is_found
+    }
+
+    /// Tells the shares how many ports there are.
+    fn count_ports(&self, stock: &Stock) {
+        self.shares
+            .set_capacity(self.is_bound.len() - stock.foreign.len());
+    }
+
     /// Binds the port of RTCP for an even port of RTP (RFC 3550 §11). `None` if that port is in use: reports are then sent from the RTP port.
-    fn bind_rtcp(&self, stock: &mut Stock, rtp: SocketAddr) -> Option<Rtp> {
+    fn bind_rtcp(&self, stock: &mut Stock, held: &Held) -> Option<Rtcp> {
+        let rtp = held.address;
         let port = rtp.port().is_multiple_of(2).then(|| rtp.port() + 1)?;
         let at = stock.unbound.iter().position(|unbound| *unbound == port)?;
+        let share = held.share.another()?;
         let mut only = VecDeque::from([port]);
-        let (_, socket) = bind_first(&mut only, rtp.ip(), 1).ok()??;
+        // A port in use may be one of ours that a thread is about to close: nothing is concluded from it.
+        let (_, socket) = bind_first((&mut only, &mut HashSet::new()), rtp.ip(), 1).ok()??;
         stock.unbound.remove(at);
         self.mark(port, true);
-        Some(Arc::new(socket))
+        Some(Rtcp {
+            socket: Arc::new(socket),
+            _share: share,
+        })
     }
 
     fn give_back_one(&self, stock: &mut Stock) -> bool {
@@ -395,6 +460,12 @@ impl Ports {
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn rtcp_socket(&self) -> Option<Rtp> {
+        self.rtcp.as_ref().map(|rtcp| Arc::clone(&rtcp.socket))
     }
 }
 
@@ -425,12 +496,12 @@ impl Stock {
 }
 
 /// Binds the first of these ports that is free at `ip`, after at most `attempts`, and removes it from the list. Ports that another program
-/// holds go to the end.
+/// holds go to the end, and are noted.
 ///
 /// # Errors
 /// The address isn't this machine's, or the machine refuses more sockets.
 fn bind_first(
-    ports: &mut VecDeque<u16>,
+    (ports, foreign): (&mut VecDeque<u16>, &mut HashSet<u16>),
     ip: IpAddr,
     attempts: usize,
 ) -> io::Result<Option<(u16, UdpSocket)>> {
@@ -444,13 +515,17 @@ fn bind_first(
     for _ in 0..attempts.min(ports.len()) {
         let Some(port) = ports.pop_front() else { break };
         match socket.bind(&SocketAddr::new(ip, port).into()) {
-            Ok(()) => return Ok(Some((port, socket.into()))),
+            Ok(()) => {
+                foreign.remove(&port);
+                return Ok(Some((port, socket.into())));
+            }
             Err(error) => {
                 // Before the error may end the search, so that the port isn't lost to later calls.
                 ports.push_back(port);
                 if error.kind() != io::ErrorKind::AddrInUse {
                     return Err(error);
                 }
+                foreign.insert(port);
             }
         }
     }

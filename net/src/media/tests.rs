@@ -31,6 +31,11 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> Media {
     Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
 }
 
+/// An org of its own for each call.
+fn holder(key: u64) -> Holder {
+    Holder::alone(uuid::Uuid::from_u64_pair(7, key))
+}
+
 fn peer(test: u8) -> UdpSocket {
     let socket = UdpSocket::bind((loopback(test), 0)).unwrap();
     socket
@@ -61,10 +66,10 @@ fn what_a_peer_sends_comes_back() {
 
     let peers: Vec<_> = (0..4_u64).map(|key| (key, peer(1))).collect();
     for (key, peer) in &peers {
-        let ours = media.open(*key, loopback(1)).unwrap();
+        let ours = media.open(*key, loopback(1), holder(*key)).unwrap();
         assert_eq!(
-            media.open(*key, loopback(1)),
-            Some(ours),
+            media.open(*key, loopback(1), holder(*key)),
+            Ok(ours),
             "opening twice is once"
         );
         media.update(*key, agreed(peer.local_addr().unwrap(), None), now());
@@ -79,8 +84,11 @@ fn what_a_peer_sends_comes_back() {
         for _ in 0..40 {
             let (length, from) = peer.recv_from(&mut echo).unwrap();
             assert_eq!(
-                (Some(from), &echo[12..length]),
-                (media.open(*key, loopback(1)), [0xde, 0xad].as_slice())
+                (Ok(from), &echo[12..length]),
+                (
+                    media.open(*key, loopback(1), holder(*key)),
+                    [0xde, 0xad].as_slice()
+                )
             );
         }
     }
@@ -93,7 +101,7 @@ fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
     let media = media(4, 20_000..=20_003);
     let (loud, good) = (peer(4), peer(4));
     let [to_loud, to_good] = [(1, &loud), (2, &good)].map(|(key, peer)| {
-        let ours = media.open(key, loopback(4)).unwrap();
+        let ours = media.open(key, loopback(4), holder(key)).unwrap();
         media.update(key, agreed(peer.local_addr().unwrap(), None), now());
         ours
     });
@@ -121,7 +129,7 @@ fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
 fn a_flood_of_other_addresses_leaves_the_peer_served() {
     let media = media(11, 20_000..=20_003);
     let (good, loud) = (peer(11), peer(13));
-    let ours = media.open(1, loopback(11)).unwrap();
+    let ours = media.open(1, loopback(11), holder(1)).unwrap();
     media.update(1, agreed(good.local_addr().unwrap(), None), now());
 
     let mut echo = [0; 100];
@@ -237,7 +245,10 @@ fn an_echo_reports_for_what_it_did_not_return() {
 #[test]
 fn ports_run_out_and_come_back_even_ones_first() {
     let media = media(2, 20_001..=20_006);
-    let open = |key| media.open(key, loopback(2)).map(|address| address.port());
+    let open = |key| {
+        let address = media.open(key, loopback(2), holder(key)).ok();
+        address.map(|address| address.port())
+    };
     let ports: Vec<u16> = (0..6).filter_map(open).collect();
     assert_eq!(ports, [20_002, 20_004, 20_006, 20_001, 20_003, 20_005]);
     assert_eq!(open(6), None);
@@ -251,8 +262,8 @@ fn ports_run_out_and_come_back_even_ones_first() {
 #[test]
 fn each_call_has_a_port_at_the_address_it_asks_for() {
     let media = media(9, 20_002..=20_004);
-    let here = |key| media.open(key, loopback(9));
-    let there = |key| media.open(key, loopback(10));
+    let here = |key| media.open(key, loopback(9), holder(key)).ok();
+    let there = |key| media.open(key, loopback(10), holder(key)).ok();
     let at = |ip, port| Some(SocketAddr::new(ip, port));
     assert_eq!(here(1), at(loopback(9), 20_002));
     assert_eq!(there(2), at(loopback(10), 20_004));
@@ -278,11 +289,43 @@ fn each_call_has_a_port_at_the_address_it_asks_for() {
 fn a_port_of_another_program_is_passed_over() {
     let taken = UdpSocket::bind((loopback(3), 20_002)).unwrap();
     let media = media(3, 20_002..=20_003);
-    let open = |key| media.open(key, loopback(3)).map(|address| address.port());
+    let open = |key| {
+        let address = media.open(key, loopback(3), holder(key)).ok();
+        address.map(|address| address.port())
+    };
     assert_eq!(open(1), Some(20_003));
     assert_eq!(open(2), None);
     drop(taken);
     assert_eq!(open(2), Some(20_002), "once it is free it is used");
+}
+
+#[test]
+fn an_org_leaves_ports_to_others() {
+    // Held before the range is tried, so that the shares are of the ports that there are.
+    let foreign: Vec<_> = (0..20)
+        .map(|at| UdpSocket::bind((loopback(13), 20_000 + at)).unwrap())
+        .collect();
+    let media = media(13, 20_000..=20_059);
+    let open = |key, org| media.open(key, loopback(13), holder(org));
+    assert!(open(1, 2).is_ok());
+
+    // Its share is twenty of forty, but it may have more while 15 % are free.
+    let greedy: Vec<_> = (100..200).map(|key| open(key, 1)).collect();
+    assert_eq!(greedy.iter().flatten().count(), 34);
+    assert_eq!(greedy.last(), Some(&Err(NoShare::UsedUp)));
+    assert!(media.port_shares().refused() > 0);
+
+    // It ends calls and begins others at once, as a flood does.
+    for key in 100..110 {
+        media.close(key, now());
+        assert!(open(key + 1_000, 1).is_ok());
+        assert_eq!(open(key + 2_000, 1), Err(NoShare::UsedUp));
+    }
+    let others: Vec<_> = (300..305).map(|key| open(key, 2)).collect();
+    assert!(others.iter().all(Result::is_ok), "{others:?}");
+    assert_eq!(open(305, 2), Err(NoShare::Full));
+    drop(foreign);
+    assert!(open(305, 2).is_ok(), "another program has left");
 }
 
 #[test]
@@ -320,7 +363,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
 fn a_load_that_has_ended_leaves_few_sockets() {
     let media = media(5, 20_000..=21_999);
     let ports: std::collections::HashSet<u16> = (0..1_500)
-        .map(|key| media.open(key, loopback(5)).unwrap().port())
+        .map(|key| media.open(key, loopback(5), holder(key)).unwrap().port())
         .collect();
     assert_eq!((ports.len(), media.open_calls()), (1_500, 1_500));
     for key in 0..1_500 {
@@ -351,7 +394,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
-    let ours = media.open(77, loopback(6)).unwrap();
+    let ours = media.open(77, loopback(6), holder(77)).unwrap();
     let remote = "192.0.2.1:4000".parse().unwrap();
     media.update(77, agreed(remote, None), Moment::default());
 
@@ -378,7 +421,7 @@ fn a_silence_that_was_reported_ends_with_the_next_packet() {
     let clock = || Moment::from_secs(SECONDS.load(std::sync::atomic::Ordering::Relaxed));
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
-    let (ours, peer) = (media.open(5, loopback(12)).unwrap(), peer(12));
+    let (ours, peer) = (media.open(5, loopback(12), holder(5)).unwrap(), peer(12));
     let agreed = agreed(peer.local_addr().unwrap(), None);
     media.update(5, agreed, clock());
     assert!(!media.is_silent(5));
@@ -413,7 +456,7 @@ fn a_key_is_told_with_its_call() {
 
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
-    let (ours, peer) = (media.open(5, loopback(8)).unwrap(), peer(8));
+    let (ours, peer) = (media.open(5, loopback(8), holder(5)).unwrap(), peer(8));
     media.update(5, agreed(peer.local_addr().unwrap(), Some(101)), now());
 
     let mut key = [0x80, 101, 0, 1, 0, 0, 3, 32, 1, 2, 3, 4, 7, 10, 1, 64];
@@ -448,7 +491,7 @@ fn the_last_handle_dropped_ends_the_threads() {
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     drop(media.clone());
 
-    assert!(media.open(1, loopback(7)).is_some());
+    assert!(media.open(1, loopback(7), holder(1)).is_ok());
     assert_eq!(
         ended.try_recv(),
         Err(mpsc::TryRecvError::Empty),
@@ -476,7 +519,7 @@ fn a_listener_of_this_node_is_never_a_peer() {
     };
 
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
-    let ours = media.open(1, loopback(12)).unwrap();
+    let ours = media.open(1, loopback(12), holder(1)).unwrap();
     media.update(1, agreed(honest.local_addr().unwrap(), None), now());
     for sequence in 0..10 {
         listener.send_to(&packet(sequence), ours).unwrap();

@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_bounds::PartnerShare;
 use trunkline_store::{Change, LimitedBy, OrgLimit, org_limits};
 use uuid::Uuid;
 
@@ -121,10 +122,11 @@ pub(super) async fn of_partner(
 pub(super) struct PartnerLimits {
     requests: Option<Option<u32>>,
     login_links: Option<Option<u32>>,
+    node_share: Option<Option<u32>>,
     orgs: Vec<(OrgLimit, Option<u32>)>,
 }
 
-/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, agents, …}`: the fields from `agents` on are
+/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, node_share_percent, agents, …}`: the fields from `agents` on are
 /// the greatest values that the partner may set for one of its orgs.
 pub(super) async fn limit_partner(
     State(api): State<Api>,
@@ -138,6 +140,9 @@ pub(super) async fn limit_partner(
     api.write(move |tx, now| {
         let (requests, links) = (given.requests, given.login_links);
         trunkline_store::partners::limit(tx, partner, requests, links, now)?;
+        if let Some(percent) = given.node_share {
+            trunkline_store::partners::set_node_share(tx, partner, percent, now)?;
+        }
         org_limits::limit_partner(tx, partner, &given.orgs, now)
     })
     .await?;
@@ -152,6 +157,7 @@ pub(super) fn changed_partner_limits(mut fields: Fields) -> Result<PartnerLimits
     let limits = PartnerLimits {
         requests: fields.clearable("partner_requests_per_minute", RATE),
         login_links: fields.clearable("login_links_per_minute", RATE),
+        node_share: fields.clearable("node_share_percent", Count::new(1..=100)),
         orgs: read_limits(&mut fields),
     };
     fields.done(|| Some(limits))
@@ -171,6 +177,7 @@ async fn view_of_partner(
     let row = |limit, value, of| PartnerLimitRow { limit, value, of };
     let requests = known.requests_per_minute;
     let links = known.login_links_per_minute;
+    let share = known.node_share_percent;
 
     let mut items = vec![
         row(
@@ -181,6 +188,11 @@ async fn view_of_partner(
         row(
             "login_links_per_minute",
             links.unwrap_or(usual.login_links_per_minute),
+            "partner",
+        ),
+        row(
+            "node_share_percent",
+            share.unwrap_or(PartnerShare::DEFAULT.into()),
             "partner",
         ),
     ];

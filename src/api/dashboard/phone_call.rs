@@ -21,6 +21,8 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use trunkline_bounds::Holder;
+use trunkline_calls::Reason;
 use trunkline_net::media::AudioFrame;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Acting, Actor, ActorKind, AuditedAction, audit, sessions};
@@ -335,14 +337,12 @@ impl Line {
     fn begin(&self, callee: BrowserCallee) -> Result<BrowserCall, Value> {
         let org = self.visitor.org;
         let refusal = |code: &str, sentence: &str| json!({"event": "ended", "code": code, "sentence": sentence});
-        if let BrowserCallee::Agent(agent) = callee {
-            let view = self.api.directory().load();
-            let org = view.org(org);
-            let is_there =
-                org.is_some_and(|org| org.routing.agents.iter().any(|of| of.id == agent));
-            if !is_there {
-                return Err(refusal("not_found", "There is no such agent."));
-            }
+        let view = self.api.directory().load();
+        let known = view.org(org);
+        if let BrowserCallee::Agent(agent) = callee
+            && known.is_none_or(|org| org.routing.agents.iter().all(|own| own.id != agent))
+        {
+            return Err(refusal("not_found", "There is no such agent."));
         }
 
         let Some(engine) = self.api.engine() else {
@@ -350,13 +350,14 @@ impl Line {
         };
         let name = &self.visitor.session.record.name;
         let order = BrowserOrder {
-            org,
+            holder: known.map_or(Holder::alone(org), |org| org.holder()),
             callee,
             name: name.as_str().into(),
         };
-        engine
-            .call_from_browser(order)
-            .map_err(|_| refusal("no_media_port", "This node has no port left for the audio."))
+        engine.call_from_browser(order).map_err(|none| {
+            let reason = Reason::from(none);
+            refusal(reason.code(), reason.sentence())
+        })
     }
 
     /// Carries audio and words between the browser and its call, until either ends.

@@ -1,5 +1,4 @@
-//! Descriptions of the API's properties, by name: one name means the same in requests and in answers. A type with a
-//! narrower meaning says so in its own doc comment, which takes precedence.
+//! Descriptions of properties by name, which mean the same in requests and in answers. A type's own doc comment takes precedence.
 
 /// Name, description, and an example as JSON; no example where values are made here or name something of the org's.
 const WORDS: &[(&str, &str, &str)] = &[
@@ -338,6 +337,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Time of the next attempt; `null` if there is none.",
         "",
     ),
+    ("node_share_percent", "Per cent of each node.", "70"),
     ("number", "A phone number.", ""),
     ("numbers", "Changes to numbers.", ""),
     (

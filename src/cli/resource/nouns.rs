@@ -563,7 +563,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("limits", "updateLimitsOfPartner")
                 .or_showing("showLimitsOfPartner")
                 .as_rows(&["limit", "value", "of"])
-                .like("trunkline partner limits Reseller\n  trunkline partner limits Reseller --agents 5000 --login-links-per-minute default"),
+                .like("trunkline partner limits Reseller\n  trunkline partner limits Reseller --agents 5000 --login-links-per-minute default\n  trunkline partner limits Reseller --node-share-percent 70"),
         ],
         ..NOUN
     },

@@ -219,6 +219,7 @@ fn ended_event(end: End) -> BrowserEvent {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use trunkline_bounds::Holder;
     use trunkline_net::media::MediaSettings;
     use trunkline_sip::dialog::sdp::AudioPayload;
     use trunkline_sip::entropy::Entropy;
@@ -243,7 +244,9 @@ mod tests {
         };
         let entropy = Entropy::from_seed([1; 32]);
         let media = Media::new(&settings, entropy, clock::now, |_, _| {}).unwrap();
-        let ours = media.open(KEY, ip).unwrap();
+        let ours = media
+            .open(KEY, ip, Holder::alone(uuid::Uuid::nil()))
+            .unwrap();
         let audio = media.attach_browser(KEY);
 
         let peer = Rtp::new(ip);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
+use trunkline_bounds::NoShare;
 use trunkline_calls::member::MemberCaller;
 use trunkline_net::listener::InProcess;
 use trunkline_net::listener::connections::Connections;
 use trunkline_sip::flow::{Flow, Transport};
 
 use super::call::{MediaNegotiation, RunningCall, Wires};
-use super::order::{BrowserCall, BrowserCallee, BrowserOrder, NoPort};
+use super::order::{BrowserCall, BrowserCallee, BrowserOrder};
 use super::user_agent::{Dial, Identity, UserAgent};
 use crate::engine::clock;
 use crate::engine::member_invite::MemberInvite;
@@ -36,17 +37,17 @@ pub(in crate::engine) struct BrowserLine {
 
 impl BrowserLine {
     /// Begins a call.
-    pub(in crate::engine) fn call(&self, order: BrowserOrder) -> Result<BrowserCall, NoPort> {
+    pub(in crate::engine) fn call(&self, order: BrowserOrder) -> Result<BrowserCall, NoShare> {
         let (listener, port) = self.listener;
         let near = self.wires.media_addresses.advertised(usize::from(listener));
-        let near = near.ok_or(NoPort)?;
+        let near = near.ok_or(NoShare::Full)?;
         let at = self
             .wires
             .media_addresses
             .at(Some(usize::from(listener)), near);
 
         let key = FIRST_KEY | self.keys.fetch_add(1, Ordering::Relaxed) & !FIRST_KEY;
-        let bound = self.wires.media.open(key, at.bind).ok_or(NoPort)?;
+        let bound = self.wires.media.open(key, at.bind, order.holder)?;
         let media = SocketAddr::new(at.advertised, bound.port());
         let audio = self.wires.media.attach_browser(key);
 
@@ -89,7 +90,7 @@ impl BrowserLine {
         let first = MemberInvite {
             caller: MemberCaller {
                 flow: connection.flow(),
-                org: order.org,
+                org: order.holder.org,
             },
             octets: invite.into(),
             received_at: clock::now(),

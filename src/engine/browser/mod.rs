@@ -9,4 +9,4 @@ mod user_agent;
 
 pub(super) use call::Wires;
 pub(super) use line::BrowserLine;
-pub use order::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder, NoPort};
+pub use order::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder};

@@ -1,14 +1,15 @@
 //! Orders, audio and events of a browser's call.
 
 use tokio::sync::mpsc;
+use trunkline_bounds::Holder;
 use trunkline_net::media::BrowserAudio;
 use uuid::Uuid;
 
 /// Call that a browser asks for.
 #[derive(Clone, Debug)]
 pub struct BrowserOrder {
-    /// The org of the session.
-    pub org: Uuid,
+    /// The org of the session, in whose share the browser's RTP port counts.
+    pub holder: Holder,
     /// Party that is called.
     pub callee: BrowserCallee,
     /// Name of the person, as the agent sees it.
@@ -65,8 +66,3 @@ pub enum BrowserCommand {
     /// Hangs up.
     HangUp,
 }
-
-/// No RTP port is free.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no RTP port is free")]
-pub struct NoPort;

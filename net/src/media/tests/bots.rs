@@ -169,7 +169,10 @@ fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversat
         .block_on(bot::connect(request, Duration::from_secs(5)))
         .unwrap();
 
-    let (ours, peer) = (media.open(5, loopback(test)).unwrap(), peer(test));
+    let (ours, peer) = (
+        media.open(5, loopback(test), holder(5)).unwrap(),
+        peer(test),
+    );
     let agreed = NegotiatedMedia {
         payload,
         ..agreed(peer.local_addr().unwrap(), Some(101))
