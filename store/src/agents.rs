@@ -47,6 +47,8 @@ pub struct Agent {
     pub max_concurrent_calls: Option<u32>,
     /// The runtime that answers; `None`: the configured one.
     pub runtime: Option<Runtime>,
+    /// Seconds without RTP after which the caller is asked whether it is still there, 0: never; `None`: the configured ones.
+    pub media_timeout_s: Option<u32>,
     runtime_by_operator: Option<bool>,
     /// Password of the runtime, sealed.
     pub runtime_password: Option<Vec<u8>>,
@@ -95,6 +97,8 @@ pub struct NewAgent {
     pub max_concurrent_calls: Option<u32>,
     /// The runtime that answers; `None`: the configured one.
     pub runtime: Option<Runtime>,
+    /// Seconds without RTP after which the caller is asked whether it is still there, 0: never; `None`: the configured ones.
+    pub media_timeout_s: Option<u32>,
 }
 
 impl NewAgent {
@@ -112,6 +116,7 @@ impl NewAgent {
             enabled: true,
             max_concurrent_calls: None,
             runtime: None,
+            media_timeout_s: None,
         }
     }
 }
@@ -130,6 +135,7 @@ pub struct AgentChange {
     pub enabled: Option<bool>,
     pub max_concurrent_calls: Option<Option<u32>>,
     pub runtime: Option<Option<Runtime>>,
+    pub media_timeout_s: Option<Option<u32>>,
 }
 
 /// Creates an agent.
@@ -148,8 +154,8 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
         // $14, the time of the change, is that of the creation as well.
         "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
              handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, updated_at, runtime_by_operator,
-             runtime_password, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $14)",
+             runtime_password, media_timeout_s, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $14)",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
 
@@ -223,7 +229,7 @@ pub fn update(
     tx.run(
         "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
              voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
-             runtime = $13, updated_at = $14, runtime_by_operator = $15, runtime_password = $16
+             runtime = $13, updated_at = $14, runtime_by_operator = $15, runtime_password = $16, media_timeout_s = $17
          WHERE org_id = $2 AND id = $1",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
@@ -297,6 +303,7 @@ impl Agent {
             enabled: new.enabled,
             max_concurrent_calls: new.max_concurrent_calls,
             runtime: new.runtime,
+            media_timeout_s: new.media_timeout_s,
             runtime_by_operator: None,
             runtime_password: None,
             outbound_trunk_id: None,
@@ -306,7 +313,7 @@ impl Agent {
     }
 
     /// Returns the column values, in the order of the parameters in [`create`] and [`update`].
-    fn values(&self) -> [Value<'_>; 16] {
+    fn values(&self) -> [Value<'_>; 17] {
         [
             self.id.into(),
             self.org_id.into(),
@@ -324,6 +331,7 @@ impl Agent {
             self.updated_at.value(),
             self.runtime_by_operator.value(),
             self.runtime_password.value(),
+            self.media_timeout_s.value(),
         ]
     }
 
@@ -360,6 +368,7 @@ impl Agent {
         set(&mut self.action_ids, change.action_ids);
         set(&mut self.enabled, change.enabled);
         set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
+        set(&mut self.media_timeout_s, change.media_timeout_s);
 
         if let Some(runtime) = change.runtime {
             // The operator's mark holds for as long as the runtime stays the same.
@@ -400,6 +409,7 @@ from_row!(Agent {
     enabled,
     max_concurrent_calls: maybe(count),
     runtime: maybe(json),
+    media_timeout_s: maybe(count),
     runtime_by_operator,
     runtime_password,
     outbound_trunk_id,

@@ -316,6 +316,8 @@ pub enum Kind {
     Dedication,
     /// Tied peer.
     TiedPeer,
+    /// Network of media.
+    MediaAddress,
     /// Call.
     Call,
     /// Contact.
@@ -357,6 +359,7 @@ impl Kind {
             | Self::Destination
             | Self::Dedication
             | Self::TiedPeer
+            | Self::MediaAddress
             | Self::Call
             | Self::Contact
             | Self::Member
@@ -385,6 +388,7 @@ impl std::fmt::Display for Kind {
             Self::Destination => "transfer destination",
             Self::Dedication => "dedicated network",
             Self::TiedPeer => "tied peer",
+            Self::MediaAddress => "media address",
             Self::Call => "call",
             Self::Contact => "contact",
             Self::Member => "member",

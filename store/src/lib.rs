@@ -51,6 +51,7 @@ mod keyring;
 mod latency;
 pub mod logins;
 pub mod lost;
+pub mod media_addresses;
 mod migrate;
 pub mod node_commands;
 pub mod nodes;
@@ -149,6 +150,7 @@ pub use password::Password;
 pub use projection::project;
 pub use prompts::Prompt;
 
+pub use media_addresses::MediaAddress;
 pub use retention::{Retained, RetentionChange, RetentionDays};
 pub use sessions::{ListedSession, Session, TokenHash};
 pub use signal::Signal;

@@ -20,7 +20,7 @@ use super::outbound_trunks;
 use super::password::Password;
 use super::tied_peers;
 use super::tx::Tx;
-use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, TiedPeer};
+use super::{Agent, Dedication, InboundTrunk, MediaAddress, Number, Org, OutboundTrunk, TiedPeer};
 
 /// An org with its rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +43,8 @@ pub struct OrgRows {
     pub tied: TiedPeers,
     /// Share of each node, in per cent, that the operator has set for the orgs of its partner together.
     pub node_share_percent: Option<u32>,
+    /// Networks in which its PBX or carrier has its media.
+    pub media_networks: Vec<IpNet>,
     /// Limit on its trunks that register with their carriers.
     pub registrations: StoredLimit,
     /// Tokens of its bots.
@@ -77,6 +79,7 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     add_old_credentials(tx, org, &mut rows)?;
     add_dedications(tx, org, &mut rows)?;
     add_tied(tx, org, &mut rows)?;
+    add_media_addresses(tx, org, &mut rows)?;
     add_destinations(tx, org, &mut rows)?;
     add_node_shares(tx, org, &mut rows)?;
     add_registrations(tx, org, &mut rows)?;
@@ -144,6 +147,24 @@ fn add_dedications(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<()
     for dedication in dedications {
         if let Some(rows) = rows.get_mut(&dedication.org_id) {
             rows.dedicated.push(dedication.network);
+        }
+    }
+
+    Ok(())
+}
+
+fn add_media_addresses(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let listed: Vec<MediaAddress> = of!(
+        tx,
+        org,
+        "SELECT * FROM media_addresses",
+        "org_id",
+        "ORDER BY org_id, network"
+    )?;
+
+    for listed in listed {
+        if let Some(rows) = rows.get_mut(&listed.org_id) {
+            rows.media_networks.push(listed.network);
         }
     }
 
@@ -397,6 +418,7 @@ impl OrgRows {
             dedicated: Vec::new(),
             tied: TiedPeers::default(),
             node_share_percent: None,
+            media_networks: Vec::new(),
             registrations: StoredLimit::default(),
             bot_token: None,
             destinations: Vec::new(),

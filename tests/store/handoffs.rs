@@ -259,6 +259,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP TABLE erasure_calls;
          DROP TABLE erasures;
          DROP TABLE tied_peers;
+         ALTER TABLE agents DROP COLUMN media_timeout_s;
+         DROP TABLE media_addresses;
          ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address;
          DROP TABLE bot_tokens;
          DROP INDEX auth_failures_at;

@@ -10,6 +10,7 @@ mod installation;
 mod limits;
 mod listed;
 mod login_links;
+mod media_addresses;
 mod named_org;
 mod networks;
 mod numbers;
@@ -91,6 +92,14 @@ fn of_orgs() -> Routes {
             get(networks::list).post(networks::create),
         )
         .route("/{orgId}/networks/{network}", delete(networks::delete))
+        .route(
+            "/{orgId}/media-addresses",
+            get(media_addresses::list).post(media_addresses::add),
+        )
+        .route(
+            "/{orgId}/media-addresses/{network}",
+            delete(media_addresses::remove),
+        )
         .route("/{orgId}/phone-numbers", get(numbers::list))
         .route(
             "/{orgId}/phone-numbers/{phoneNumberId}/verify",

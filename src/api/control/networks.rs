@@ -72,6 +72,13 @@ pub(super) fn new_network(mut fields: Fields) -> Result<IpNet, ApiError> {
     fields.done(|| network)
 }
 
+/// Returns the network or address that the path names.
+pub(super) fn network_in(named: &Named) -> Option<IpNet> {
+    let text = named.text("network")?;
+    let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+    text.parse::<IpNet>().ok().or_else(address)
+}
+
 /// `DELETE /operator/orgs/{orgId}/networks/{network}`
 pub(super) async fn delete(
     State(api): State<Api>,
@@ -80,11 +87,7 @@ pub(super) async fn delete(
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     let org = org_in(&api, &named).await?.id;
-    let network = named.text("network").and_then(|text| {
-        let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
-        text.parse::<IpNet>().ok().or_else(address)
-    });
-    let network = network.ok_or_else(|| ApiError::absent(Kind::Dedication))?;
+    let network = network_in(&named).ok_or_else(|| ApiError::absent(Kind::Dedication))?;
     listed::delete(&api, query, move |tx, now| {
         dedications::delete(tx, org, network, now)
     })

@@ -4,7 +4,10 @@
 use serde_json::json;
 
 use super::listed::Listed;
-use super::{installation, limits, networks, orgs, partner_keys, partners, retention, tied_peers};
+use super::{
+    installation, limits, media_addresses, networks, orgs, partner_keys, partners, retention,
+    tied_peers,
+};
 use crate::api::audit as audit_log;
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
 use crate::api::page::Page;
@@ -180,6 +183,31 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "undedicateNetwork",
         "Ends a dedication",
         |op| op.deletes(),
+    );
+
+    add(
+        "get",
+        "/operator/orgs/{orgId}/media-addresses",
+        "listMediaAddresses",
+        "Networks in which the org's PBX or carrier has its media",
+        |op| op.gives::<Listed<media_addresses::MediaAddressView>>(200),
+    );
+    add(
+        "post",
+        "/operator/orgs/{orgId}/media-addresses",
+        "addMediaAddress",
+        "Lists a network in which the org's PBX or carrier has its media: audio goes there before any has come from there",
+        |op| {
+            op.body(read_by(media_addresses::new_network))
+                .gives::<Listed<media_addresses::MediaAddressView>>(200)
+        },
+    );
+    add(
+        "delete",
+        "/operator/orgs/{orgId}/media-addresses/{network}",
+        "removeMediaAddress",
+        "Takes a network of media off the org's list",
+        |op| op.gives::<Listed<media_addresses::MediaAddressView>>(200),
     );
 
     add(

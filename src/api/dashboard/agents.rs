@@ -124,6 +124,8 @@ fn fields(needs: &[Value]) -> Vec<Field> {
         Field::new("use_org_knowledgebase", "Uses the organization's knowledge base", Input::Check),
         Field::new("handoff_phone_number", "Number for handoffs", Input::Text).help("E.164, such as +442071838750."),
         Field::new("max_concurrent_calls", "Most calls at once", Input::Number).help("Empty: no limit of its own."),
+        Field::new("media_timeout_s", "Seconds of silence before the caller is asked whether it is still there", Input::Number)
+            .help("For a bot on a WebSocket, the echo and the built-in agent. 0: never. Empty: the deployment's default."),
 
         Field::new(
             "runtime.type",

@@ -324,6 +324,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Servers that the agent may use on the contact's behalf.",
         "",
     ),
+    (
+        "media_timeout_s",
+        "Seconds without RTP after which a caller whose audio ends at Trunkline (bots, built-in agents) is asked by SIP whether it is still there; `0`: never, `null`: `media.silence_s`. Only a caller that doesn't answer twice is hung up on.",
+        "30",
+    ),
     ("message", "What is wrong, in a sentence.", ""),
     ("name", "A name for people.", r#""Front desk""#),
     (

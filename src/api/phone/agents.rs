@@ -23,7 +23,7 @@ use super::voices::VoiceId;
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::field_type::{Bool, Choice, ListOf, NAME, NUMBER, Text};
+use crate::api::field_type::{Bool, Choice, Count, ListOf, NAME, NUMBER, Text};
 use crate::api::language::Tag;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
@@ -53,6 +53,8 @@ pub(crate) struct AgentView {
     max_concurrent_calls: Option<u32>,
     /// `null`: the deployment's default.
     runtime: Option<Runtime>,
+    /// `null`: the deployment's default.
+    media_timeout_s: Option<u32>,
     outbound_trunk_id: Option<Uuid>,
     created_at: String,
     updated_at: String,
@@ -79,6 +81,7 @@ impl From<Agent> for AgentView {
             enabled: agent.enabled,
             max_concurrent_calls: agent.max_concurrent_calls,
             runtime: agent.runtime,
+            media_timeout_s: agent.media_timeout_s,
             outbound_trunk_id: agent.outbound_trunk_id,
             created_at: written(agent.created_at),
             updated_at: written(agent.updated_at),
@@ -91,6 +94,7 @@ const TYPE: Choice<AgentKind> = Choice(&[
     ("outbound", AgentKind::Outbound),
 ]);
 const FIRST_MESSAGE: Text = Text::lines(0..=5_000);
+const MEDIA_TIMEOUT: Count = Count::new(0..=3_600);
 const ACTION_IDS: ListOf<Text> = ListOf::new(Text::line(1..=255), 0..=100);
 
 /// `POST /phone`: creates an agent. 201, or 400.
@@ -314,6 +318,7 @@ pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent
     let enabled = fields.optional("enabled", Bool);
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let runtime = fields.optional("runtime", RUNTIME);
+    let media_timeout_s = fields.optional("media_timeout_s", MEDIA_TIMEOUT);
 
     fields.done(|| {
         Some(NewAgent {
@@ -328,6 +333,7 @@ pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent
             enabled: enabled.unwrap_or(true),
             max_concurrent_calls,
             runtime,
+            media_timeout_s,
         })
     })
 }
@@ -345,6 +351,7 @@ pub(super) fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange
         enabled: fields.change("enabled", Bool),
         max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
         runtime: fields.clearable("runtime", RUNTIME),
+        media_timeout_s: fields.clearable("media_timeout_s", MEDIA_TIMEOUT),
     };
     fields.done(|| Some(change))
 }

@@ -15,4 +15,5 @@ pub(super) const HANDOFF: &[&str] = &[
     "sentiment",
     "summary",
 ];
+pub(super) const NETWORK: &[&str] = &["network", "org_id", "created_at"];
 pub(super) const PEER: &[&str] = &["peer", "org_id", "created_at"];

@@ -2,7 +2,7 @@
 //! columns of lists.
 
 use super::adaptation::{self, Adaptation};
-use super::columns::{HANDOFF, ORG, PEER};
+use super::columns::{HANDOFF, NETWORK, ORG, PEER};
 pub(super) use super::named::{list_of, noun_of};
 
 /// Fields of `updatePartner` that the verbs for one of them don't take.
@@ -503,7 +503,15 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("undedicate", "undedicateNetwork")
                 .asking(Danger::AsksOnTerminal)
                 .saying("The network is no longer dedicated to an org."),
-            verb("dedicated", "listDedicatedNetworks").as_rows(&["network", "org_id", "created_at"]),
+            verb("dedicated", "listDedicatedNetworks").as_rows(NETWORK),
+            verb("media-address", "addMediaAddress")
+                .taking(&["network"])
+                .as_rows(NETWORK)
+                .like("trunkline trunk media-address 203.0.113.0/24 --org Acme"),
+            verb("remove-media-address", "removeMediaAddress")
+                .asking(Danger::AsksOnTerminal)
+                .as_rows(NETWORK),
+            verb("media-addresses", "listMediaAddresses").as_rows(NETWORK),
         ],
         ..NOUN
     },
