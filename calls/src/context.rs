@@ -68,6 +68,8 @@ pub struct Config {
     pub addresses: Arc<AddressPolicy>,
     /// Silence of a peer in a call after which it is probed; zero: never.
     pub dead_peer: Duration,
+    /// Silence of the media that we carry after which the peer is probed, unless the agent has its own; zero: never.
+    pub media_silence: Duration,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// `Retry-After` of a 503, in seconds.

@@ -336,6 +336,10 @@ impl Accepted<'_> {
         for ip in self.addresses.as_slice() {
             leg.known_addresses.learn(*ip);
         }
+        // The answer has our tag, which went to that IP with the INVITE.
+        if self.is_from_target {
+            let _ = leg.known_addresses.prove(&self.flow);
+        }
         leg.is_sips = is_sips(self.uri.as_bytes());
         leg.abilities.update = allows(message, "UPDATE");
         leg.abilities.no_refer = lacks_refer(message);

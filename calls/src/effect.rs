@@ -1,6 +1,7 @@
 //! Effects of a shard's calls. The engine carries them out after each batch.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptOutcome;
@@ -87,14 +88,17 @@ pub enum Effect {
         /// The agreed audio stream.
         media: AgreedMedia,
     },
+    /// A message with our tag has come from the address that signals: the audio for [`AgreedMedia::claimed`] goes there from now on.
+    ProveMedia {
+        /// The call that it is for.
+        call: CallKey,
+    },
     /// Speak a code instead of echoing.
     SpeakCode {
         /// The call that it is for.
         call: CallKey,
         /// Code to speak.
         code: SpokenCode,
-        /// True if the address in SDP is the one that signals.
-        is_known: bool,
     },
     /// Close media of our own.
     CloseMedia {
@@ -230,6 +234,17 @@ pub struct AgreedMedia {
     pub sources: [IpAddr; 2],
     /// True if another source may be learned while those are silent.
     pub from_any: bool,
+    /// Trunk of the call. What is learnt of RTP addresses in one of its calls is good for the others.
+    pub trunk: Uuid,
+    /// IP that signals.
+    pub signals_from: IpAddr,
+    /// Address that audio goes to before the caller is heard, once `is_proven`: the one in SDP if its IP is the one that signals, or that IP
+    /// with the port in SDP if SDP names a private one. `None`: the IP in SDP is another, which has to send first.
+    pub claimed: Option<SocketAddr>,
+    /// The IP of `claimed` takes part in the call, by a message with our tag or by the operator's word.
+    pub is_proven: bool,
+    /// Silence after which the caller is asked whether it is still there; `None`: never.
+    pub silence: Option<Duration>,
 }
 
 /// A failed log-in.

@@ -36,6 +36,7 @@ use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
 use super::known_addresses::KnownAddresses;
+use super::media_rules::MediaRules;
 use super::origin::{Origin, OwnOrigin, origin_line, sdp_session};
 use super::pbx::Pbx;
 use super::provisional_relay::Reliability;
@@ -257,8 +258,7 @@ pub(crate) struct LocalMedia {
     pub(crate) session: u64,
     /// `sess-version` of our last SDP.
     pub(crate) version: u64,
-    /// The trunk allows RTP from another address than those of SDP and signalling.
-    pub(crate) from_any: bool,
+    pub(crate) rules: MediaRules,
     /// Our last SDP was an offer in a 2xx, whose answer comes in the caller's ACK.
     pub(crate) offered: bool,
     pub(crate) agent: LocalAgent,
@@ -277,11 +277,11 @@ pub(crate) enum LocalAgent {
 }
 
 impl LocalMedia {
-    /// Media of that agent in a call, for a caller whose RTP comes from other addresses as well if the trunk allows it.
-    pub(crate) fn of(call: Uuid, agent: LocalAgent, from_any: bool) -> Self {
+    /// Media of that agent in a call.
+    pub(crate) fn of(call: Uuid, agent: LocalAgent, rules: MediaRules) -> Self {
         Self {
             session: sdp_session(call),
-            from_any,
+            rules,
             agent,
             ..Self::default()
         }

@@ -61,6 +61,7 @@ pub mod limits;
 pub mod live;
 mod local_media;
 mod loop_counter;
+mod media_rules;
 mod origin;
 pub mod outbound;
 pub mod outbound_limits;

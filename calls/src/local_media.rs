@@ -1,11 +1,12 @@
 //! Our own media on the agent's side: echo, spoken code, bots. Answers with G.711 and accepts every change of the caller that it can.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
@@ -16,7 +17,7 @@ use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::has_sdp;
-use super::ids::CallRef;
+use super::ids::{CallRef, LegId};
 use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
 use super::relay::Relay;
@@ -63,7 +64,26 @@ impl LocalMedia {
     }
 }
 
+/// Address at which a peer listens as its SDP has it, and whether its IP takes part in the call.
+#[derive(Copy, Clone, Debug)]
+struct MediaClaim {
+    address: SocketAddr,
+    is_proven: bool,
+}
+
 impl Bridge {
+    /// Notes a message with our tag on a leg. Media of ours for the trunk's peer need no packet from it then, if its audio is at the IP that it
+    /// came from.
+    pub(crate) fn prove_media(&mut self, cx: &mut Cx<'_>, id: LegId, flow: &Flow) {
+        let is_trunk = self.is_trunk(id);
+        let peer = self.legs.sip_mut(id);
+        let is_news = peer.is_some_and(|peer| peer.known_addresses.prove(flow));
+        if is_news && is_trunk && self.is_local() {
+            let call = self.key;
+            cx.core.effects.push_back(Effect::ProveMedia { call });
+        }
+    }
+
     /// The SDP for a message of media of our own.
     fn local_body(&mut self, message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
         let before = self.told_to_trunk();
@@ -147,6 +167,7 @@ impl Relay<'_> {
         };
 
         let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        let claim = self.media_claim(audio.remote, signalling.ip());
         // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
         if let Err(refusal) = sources {
             let (call, org) = (self.ids.call, self.ids.org);
@@ -160,8 +181,16 @@ impl Relay<'_> {
 
         // Without an address to send to, RTP is taken from the source of the signalling alone.
         let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
-        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
+        let rules = self.bridge.local().map(|media| media.rules.clone());
+        let rules = rules.unwrap_or_default();
+        let from_any = rules.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources);
+        // SDP may name an IP that nothing is sent to, listed or not.
+        let expects = |ip: IpAddr| {
+            sources
+                .iter()
+                .any(|of| of.to_canonical() == ip.to_canonical())
+        };
+        let claim = claim.filter(|claim| expects(claim.address.ip()));
         let media = AgreedMedia {
             remote,
             payload: audio.payload,
@@ -169,12 +198,38 @@ impl Relay<'_> {
             direction: audio.direction,
             sources,
             from_any,
+            trunk: rules.trunk,
+            signals_from: signalling.ip(),
+            claimed: claim.map(|claim| claim.address),
+            is_proven: claim.is_some_and(|claim| claim.is_proven),
+            silence: rules.silence,
         };
 
         cx.core.effects.push_back(Effect::UpdateMedia {
             call: self.bridge.key,
             media,
         });
+    }
+
+    /// Returns the address at which SDP says that the trunk's peer listens, if nothing need come from there before audio goes there.
+    fn media_claim(&self, sdp: SocketAddr, signalling: IpAddr) -> Option<MediaClaim> {
+        let rules = self.bridge.local().map(|media| &media.rules);
+        if rules.is_some_and(|rules| rules.lists(sdp.ip())) {
+            return Some(MediaClaim {
+                address: sdp,
+                is_proven: true,
+            });
+        }
+
+        let known = &self.bridge.trunk()?.known_addresses;
+        // Our tag went to the IP at which the dialog began. A later one may have it from there, and proves nothing by it.
+        let began_at = known
+            .began_at()
+            .filter(|ip| *ip == signalling.to_canonical())?;
+        Some(MediaClaim {
+            address: media_peer::claimed(sdp, began_at)?,
+            is_proven: known.is_proven(),
+        })
     }
 
     /// Returns the SDP of our media for a message, as the hold changes it.

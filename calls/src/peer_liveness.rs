@@ -10,6 +10,8 @@ use trunkline_sip::moment::Moment;
 
 /// Pause after a first sign that a peer is gone, before the second probe.
 const AGAIN: Duration = Duration::from_secs(60);
+/// The same pause where no media comes from the peer either.
+const SILENT_AGAIN: Duration = Duration::from_secs(10);
 /// Longest time of a transaction.
 const ANSWERED: Duration = Duration::from_secs(32);
 
@@ -28,6 +30,8 @@ pub(crate) struct PeerLiveness {
     doubted: Moment,
     /// A probe had no answer, or none that a live dialog gives.
     is_missed: bool,
+    /// No media comes from the peer, which should send some.
+    is_silent: bool,
     /// A probe was repeated because its connection broke.
     is_repeated: bool,
     /// It refuses re-INVITEs that change nothing.
@@ -51,7 +55,33 @@ impl PeerLiveness {
         self.heard = now;
         self.ask_at = None;
         self.is_missed = false;
+        self.is_silent = false;
         self.is_repeated = false;
+    }
+
+    /// Notes that no media has come for `silence` from the peer, which should send some. Schedules a probe at once, and returns when the leg's
+    /// timer has to fire; `None` if a probe is due anyway, or a message has come from the peer meanwhile.
+    pub(crate) fn doubt_silent(&mut self, silence: Duration, now: Moment) -> Option<Moment> {
+        if self.ask_at.is_some() || now.since(self.heard) < silence {
+            return None;
+        }
+        self.is_silent = true;
+        self.ask_at = Some(now);
+        Some(self.session.map_or(now, |session| session.due.min(now)))
+    }
+
+    /// Returns whether the probes are for a peer that sends no media.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Notes that media comes from the peer again. Returns whether a probe was due only because it didn't.
+    pub(crate) const fn trust_heard(&mut self, now: Moment) -> bool {
+        let was_silent = self.is_silent;
+        if was_silent {
+            self.hear(now);
+        }
+        was_silent
     }
 
     /// Notes that a session begins or is refreshed.
@@ -119,7 +149,8 @@ impl PeerLiveness {
     pub(crate) fn miss(&mut self, now: Moment) -> bool {
         let is_first = !std::mem::replace(&mut self.is_missed, true);
         // A second probe helps only if its answer can come before the session ends.
-        let next = now + AGAIN;
+        let pause = if self.is_silent { SILENT_AGAIN } else { AGAIN };
+        let next = now + pause;
         let outlives = |session: SessionTimes| next + ANSWERED < session.end;
         let outlives = self.session.is_none_or(outlives);
         self.ask_at = Some(next);
@@ -281,6 +312,50 @@ mod tests {
 
         liveness.hear(after(62));
         assert!(liveness.repeat_broken(after(62)));
+    }
+
+    #[test]
+    fn a_peer_without_media_is_asked_at_once_and_once_more() {
+        let silence = Duration::from_secs(30);
+        let begun = || {
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(None, START);
+            liveness
+        };
+
+        let mut liveness = begun();
+        assert_eq!(
+            liveness.doubt_silent(silence, after(29)),
+            None,
+            "it was heard"
+        );
+        assert_eq!(liveness.doubt_silent(silence, after(30)), Some(after(30)));
+        assert_eq!(
+            liveness.doubt_silent(silence, after(31)),
+            None,
+            "it is asked"
+        );
+        assert!(liveness.miss(after(62)), "the first");
+        assert_eq!(liveness.silent_at(Duration::ZERO), Some(after(72)));
+        assert!(liveness.is_silent());
+        assert!(!liveness.miss(after(104)), "the second: it is gone");
+
+        let mut liveness = begun();
+        let _ = liveness.doubt_silent(silence, after(30));
+        liveness.hear(after(31));
+        assert!(!liveness.is_silent(), "it has answered");
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(331)));
+
+        let mut liveness = begun();
+        let _ = liveness.doubt_silent(silence, after(30));
+        assert!(liveness.miss(after(62)));
+        assert!(liveness.trust_heard(after(65)), "its media is back");
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(365)));
+        assert!(liveness.miss(after(400)), "and counts as an answer");
+        assert!(
+            !liveness.trust_heard(after(401)),
+            "asked for another reason"
+        );
     }
 
     #[test]

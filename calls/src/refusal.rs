@@ -115,7 +115,7 @@ reasons! {
     /// The longest allowed duration was reached.
     MaxDuration = 480 Failed "max_duration" "The call reached its longest duration";
     /// The caller's media has been silent for too long.
-    MediaSilent = 480 Failed "media_silent" "No media came in for too long";
+    MediaSilent = 480 Failed "media_silent" "No media came in for too long, and the peer no longer answers";
     /// Ended by the operator or the API.
     Operator = 480 Failed "operator" "The call was ended on request";
     /// The agent dials through no trunk.

@@ -12,6 +12,7 @@ use trunkline_model::ws_url::WsUrl;
 use uuid::Uuid;
 
 use super::context::Config;
+use super::media_rules::MediaRules;
 use super::target::fill;
 
 /// The runtimes of one call, and what each learns of it.
@@ -23,8 +24,7 @@ pub(crate) struct RuntimeChain {
     called: Box<str>,
     caller: Box<str>,
     krisp: bool,
-    /// The trunk allows RTP from another address than those of SDP and signalling.
-    from_any: bool,
+    media: MediaRules,
     /// Place in the list of the runtime that is tried next.
     next: usize,
 }
@@ -59,7 +59,7 @@ pub(crate) struct NewChain<'a> {
     pub(crate) called: &'a str,
     pub(crate) caller: &'a str,
     pub(crate) krisp: bool,
-    pub(crate) from_any: bool,
+    pub(crate) media: MediaRules,
 }
 
 impl First {
@@ -94,7 +94,7 @@ impl RuntimeChain {
             called: of.called.into(),
             caller: of.caller.into(),
             krisp: of.krisp,
-            from_any: of.from_any,
+            media: of.media,
             next: 0,
         }
     }
@@ -199,8 +199,8 @@ impl RuntimeChain {
         }
     }
 
-    pub(crate) const fn takes_rtp_from_any(&self) -> bool {
-        self.from_any
+    pub(crate) const fn media_rules(&self) -> &MediaRules {
+        &self.media
     }
 
     pub(crate) const fn namer(&self) -> &Namer {
@@ -248,7 +248,7 @@ mod tests {
             called: "1".into(),
             caller: "2".into(),
             krisp: false,
-            from_any: false,
+            media: MediaRules::default(),
             next: 0,
         }
     }

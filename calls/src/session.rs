@@ -30,6 +30,12 @@ const EXPIRED: Lost = Lost {
     status: 408,
 };
 
+/// A peer from which neither media nor an answer came.
+const SILENT: Lost = Lost {
+    reason: Reason::MediaSilent,
+    status: 408,
+};
+
 impl SipPeer {
     fn means(&self) -> ProbeMethods<'_> {
         ProbeMethods {
@@ -87,6 +93,38 @@ impl Bridge {
             if let Some(old) = session.due.replace(timer) {
                 core.timers.cancel(old);
             }
+        }
+    }
+}
+
+impl Bridge {
+    /// Probes at once the peer on the trunk, which sends no media although it should.
+    pub(crate) fn doubt_silent(&mut self, cx: &mut Cx<'_>) {
+        let id = self.trunk_id();
+        let silence = self.local().and_then(|media| media.rules.silence);
+        let is_up = matches!(self.status(), CallStatus::Answered | CallStatus::Up);
+        let is_asked = self.requests.is_refreshing(id);
+        let session = self.legs.session_mut(id).filter(|_| is_up && !is_asked);
+        let (Some(session), Some(silence)) = (session, silence) else {
+            return;
+        };
+
+        if let Some(due) = session.liveness.doubt_silent(silence, cx.now) {
+            cx.cancel_timer(&mut session.due);
+            let timer = (self.key, CallTimer::Session(id));
+            session.due = Some(cx.core.timers.schedule(due, timer));
+        }
+    }
+
+    /// Notes that media comes from the peer on the trunk again.
+    pub(crate) fn trust_heard(&mut self, cx: &mut Cx<'_>) {
+        let id = self.trunk_id();
+        let Some(mut leg) = self.at(id) else {
+            return;
+        };
+        let session = leg.leg.session_mut();
+        if session.is_some_and(|session| session.liveness.trust_heard(cx.now)) {
+            leg.watch(cx);
         }
     }
 }
@@ -244,10 +282,15 @@ impl ActiveLeg<'_> {
 
     /// Notes a refresh or probe without an answer: the peer is probed once more before the call ends.
     pub(crate) fn missed(&mut self, cx: &mut Cx<'_>) -> Option<Lost> {
-        let session = self.leg.session_mut();
-        let asks_again = session.is_some_and(|session| session.liveness.miss(cx.now));
-        if !asks_again {
-            return Some(Lost::of(408));
+        let liveness = self.leg.session_mut().map(|session| &mut session.liveness);
+        let is_silent = liveness
+            .as_ref()
+            .is_some_and(|liveness| liveness.is_silent());
+        if !liveness.is_some_and(|liveness| liveness.miss(cx.now)) {
+            return Some(match is_silent {
+                true => SILENT,
+                false => Lost::of(408),
+            });
         }
         self.watch(cx);
         None

@@ -28,21 +28,14 @@ pub struct Verification {
 
 impl Bridge {
     /// Speaks the code, if this call has one, once the callee has answered.
-    pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
+    pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>) {
         let code = self.local_mut().and_then(|media| match &mut media.agent {
             LocalAgent::Code(code) => code.take(),
             LocalAgent::Echo | LocalAgent::Bot(_) => None,
         });
-        let (Some(code), Some(trunk)) = (code, self.trunk()) else {
-            return;
-        };
-        // Where RTP goes to another address than the signalling, the code waits a while for the first packet of the
-        // callee.
-        let signals_from = trunk.flow.peer.ip().to_canonical();
-        cx.core.effects.push_back(Effect::SpeakCode {
-            call: self.key,
-            code,
-            is_known: remote.to_canonical() == signals_from,
-        });
+        if let Some(code) = code {
+            let call = self.key;
+            cx.core.effects.push_back(Effect::SpeakCode { call, code });
+        }
     }
 }

@@ -35,6 +35,7 @@ pub mod destinations;
 pub mod handoff;
 pub mod invite_facts;
 pub mod media;
+pub mod media_networks;
 pub mod org_limit;
 pub mod peer_pattern;
 pub mod persistent;

@@ -103,6 +103,16 @@ pub enum MediaStepKind {
         /// The address.
         peer: SocketAddr,
     },
+    /// Audio of the agent is withheld: nothing has come from there, and only SDP says that the peer listens there.
+    Withheld {
+        /// The address in SDP.
+        from: SocketAddr,
+    },
+    /// No socket is bound where audio was sent to, by ICMP: nothing more is sent until the peer is heard.
+    Unreachable {
+        /// The address.
+        peer: SocketAddr,
+    },
     /// A bot was attached.
     BotConnected,
     /// The bot got its `start`.
@@ -136,6 +146,14 @@ impl fmt::Display for MediaStepKind {
             Self::Opened => f.write_str("media: port taken"),
             Self::FirstPacket { from } => write!(f, "media: first packet, from {from}"),
             Self::Learnt { peer } => write!(f, "media: peer is heard at {peer}"),
+            Self::Withheld { from } => write!(
+                f,
+                "media: audio is withheld from {from}, which has sent nothing and isn't where the signalling comes from"
+            ),
+            Self::Unreachable { peer } => write!(
+                f,
+                "media: nobody listens at {peer} (ICMP port unreachable); audio stops until the peer is heard"
+            ),
             Self::BotConnected => f.write_str("media: bot connected"),
             Self::Started => f.write_str("media: bot has the call (start)"),
             Self::FirstAudio => f.write_str("media: first audio of the agent"),

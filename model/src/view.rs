@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_bounds::{Holder, PartnerShare};
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use super::auth_realms::AuthRealms;
 use super::destinations::Destination;
+use super::media_networks::MediaNetworks;
 use super::org_limit::StoredLimit;
 use super::persistent::PersistentMap;
 use super::settings::{ReferFormat, Runtime, TransferWay};
@@ -59,6 +61,10 @@ pub struct OrgView {
     pub routing: trunkline_routing::Org,
     /// Runtimes by agent.
     pub runtimes: HashMap<Uuid, Arc<Runtime>>,
+    /// Silence of media after which the peer is asked whether it is still there, of each agent that has its own; zero: never.
+    pub media_silences: HashMap<Uuid, Duration>,
+    /// Networks in which the org's peers have their media.
+    pub media_networks: MediaNetworks,
     /// Agents whose runtime the operator has set.
     pub operators_runtimes: HashSet<Uuid>,
     /// Peers that the operator has tied to the org.

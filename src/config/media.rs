@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::section::Section;
 use super::{Listener, Sip};
@@ -16,6 +17,8 @@ pub struct Media {
     pub ip: Option<IpAddr>,
     /// Address that sockets of its family are bound to; absent: the one in SDP, if this machine has it.
     pub bind: Option<IpAddr>,
+    /// Silence of a peer's RTP after which it is asked whether it is still there; zero: never.
+    pub silence: Duration,
 }
 
 /// Address in SDP for callers of one listener.
@@ -47,6 +50,7 @@ impl Media {
             rtp_ports: ports.0,
             ip,
             bind: section.parsed("bind"),
+            silence: Duration::from_secs(section.number("silence_s", 0..=3_600).unwrap_or(30)),
         }
     }
 

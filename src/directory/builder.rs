@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use trunkline_bounds::PartnerShare;
 use trunkline_model::address::{AddressPolicy, is_near_network};
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::destinations::Destination;
+use trunkline_model::media_networks::MediaNetworks;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::TiedPeers;
 use trunkline_model::view::{BotTokens, Login, OrgView, OutboundRoute, PeerLogin, TrunkView, View};
@@ -156,6 +158,8 @@ impl DirectoryBuilder {
                 partner: partner_share(rows),
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
+                media_silences: media_silences(rows),
+                media_networks: MediaNetworks::new(rows.media_networks.clone()),
                 operators_runtimes: operators_runtimes(rows),
                 tied: rows.tied.clone(),
                 trunk: trunk.map(trunk_view),
@@ -261,6 +265,15 @@ fn bot_tokens(stored: &BotToken) -> BotTokens {
             .as_ref()
             .map(|(token, until)| (revealed(token), *until)),
     }
+}
+
+/// Silence of media after which a peer is asked, of the agents that have their own.
+fn media_silences(rows: &OrgRows) -> HashMap<Uuid, Duration> {
+    let own = rows.agents.iter().filter_map(|agent| {
+        let seconds = agent.media_timeout_s?;
+        Some((agent.id, Duration::from_secs(seconds.into())))
+    });
+    own.collect()
 }
 
 /// Agents whose runtime was set by the operator's command line.

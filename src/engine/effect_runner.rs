@@ -245,17 +245,23 @@ impl EffectRunner {
                     direction: media.direction,
                     sources: inside.map_or(media.sources, |inside| [inside.ip(); 2]),
                     from_any: media.from_any,
+                    peer: media::MediaPeer {
+                        trunk: media.trunk.as_u128(),
+                        signals_from: Some(media.signals_from),
+                        // A port of this node speaks by itself.
+                        claimed: media.claimed.filter(|_| inside.is_none()),
+                        is_proven: media.is_proven,
+                        silence: media.silence,
+                    },
                 };
                 self.media.update(key, agreed, now);
             }
 
+            Effect::ProveMedia { call } => self.media.prove(self.media_key(call)),
             Effect::SpeakCode {
                 call,
                 code: SpokenCode(digits),
-                is_known,
-            } => self
-                .media
-                .speak_code(self.media_key(call), &digits, is_known),
+            } => self.media.speak_code(self.media_key(call), &digits),
 
             Effect::CloseMedia { call, record } => {
                 let figures = self.media.close(self.media_key(call), now);

@@ -485,6 +485,8 @@ mod tests {
             let org = OrgView {
                 routing,
                 runtimes: HashMap::new(),
+                media_silences: Default::default(),
+                media_networks: Default::default(),
                 operators_runtimes: Default::default(),
                 bot_token: None,
                 tied: Default::default(),

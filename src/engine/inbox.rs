@@ -57,6 +57,8 @@ pub(crate) enum Input {
     Contact(CallKey, Option<Uuid>),
     /// The media of a call has heard no RTP for too long.
     MediaSilent(CallKey),
+    /// Media of a call is heard again, after a silence that was reported.
+    MediaHeard(CallKey),
     /// Peers to probe with OPTIONS.
     Inquire(OptionsBatch),
     /// Position up to which the journal is on disk.

@@ -85,6 +85,8 @@ fn step(step: &media::MediaStep) -> MediaStep {
         Kind::Opened => MediaStepKind::Opened,
         Kind::FirstPacket(from) => MediaStepKind::FirstPacket { from },
         Kind::Learnt(peer) => MediaStepKind::Learnt { peer },
+        Kind::Withheld(from) => MediaStepKind::Withheld { from },
+        Kind::Unreachable(peer) => MediaStepKind::Unreachable { peer },
         Kind::BotConnected => MediaStepKind::BotConnected,
         Kind::Started => MediaStepKind::Started,
         Kind::FirstAudio => MediaStepKind::FirstAudio,

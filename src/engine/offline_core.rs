@@ -293,6 +293,7 @@ impl OfflineCore {
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
             | Effect::UpdateMedia { .. }
+            | Effect::ProveMedia { .. }
             | Effect::SpeakCode { .. }
             | Effect::CloseMedia { .. }
             | Effect::StartBot { .. }

@@ -116,6 +116,7 @@ pub(super) fn calls_config(
         min_se: sip.min_se_s,
         keep_alive: sip.keep_alive,
         dead_peer: sip.dead_peer,
+        media_silence: config.media.silence,
         listeners: sip
             .listeners
             .iter()

@@ -394,6 +394,7 @@ impl Shard {
             // Media may have come while the report waited.
             Input::MediaSilent(call) if !self.effect_runner.is_silent(call) => {}
             Input::MediaSilent(call) => calls.handle_media_silent(endpoint, call, now),
+            Input::MediaHeard(call) => calls.handle_media_heard(endpoint, call, now),
 
             Input::Bot(call, dialled) => {
                 let (bot, dialled) = match *dialled {

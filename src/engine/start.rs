@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use trunkline_bounds::Shares;
 use trunkline_calls::limits::Limits;
@@ -54,8 +53,6 @@ use crate::traces::{Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
 const MAX_NONCES: usize = 1_000_000;
-/// Time without RTP after which a call whose media ends here is hung up.
-const ECHO_SILENCE: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Starts the shards on sockets that are already bound.
@@ -459,7 +456,6 @@ fn start_media(
         ips: deps.media_addresses.to_try(),
         own: local::addresses(),
         listeners,
-        silence: ECHO_SILENCE,
         workers: media_threads(),
     };
 
@@ -487,11 +483,12 @@ fn report_media(
     event: media::MediaEvent,
     runtime: &tokio::runtime::Handle,
 ) {
-    // None of these events is repeated if it gets lost. Its call could then stay silent until its longest duration.
+    // Few of these events are repeated if they get lost. Its call could then stay silent until its longest duration.
     let input = match event {
         media::MediaEvent::BotClosed(end) => Input::BotClosed(call, bots::gone(end)),
         media::MediaEvent::Played(serial) => Input::Played(call, serial),
         media::MediaEvent::Silent => Input::MediaSilent(call),
+        media::MediaEvent::Heard => Input::MediaHeard(call),
         media::MediaEvent::Spoken => Input::Spoken(call),
         // Under load a key may get lost.
         media::MediaEvent::Digit(digit) => {

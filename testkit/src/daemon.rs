@@ -155,6 +155,19 @@ impl DaemonSetup {
         self.run(&["trunk", "dedicate", network, "--org", &self.org, "--json"]);
     }
 
+    /// Lists a network in which the org's phone system has its media.
+    pub fn media_address(&self, network: &str) {
+        let listed = [
+            "trunk",
+            "media-address",
+            network,
+            "--org",
+            &self.org,
+            "--json",
+        ];
+        self.run(&listed);
+    }
+
     pub fn disable(&self, agent: &str) {
         self.run(&[
             "agent",

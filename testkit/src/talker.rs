@@ -109,6 +109,11 @@ impl Talker {
         }
     }
 
+    /// Returns the next message, if one comes within a moment.
+    pub fn soon(&self) -> Option<Message> {
+        self.peer.soon()
+    }
+
     /// Waits for the next request of this method in the call; of any method if it is empty.
     pub fn asked(&self, method: &str) -> Option<Message> {
         Deadline::after(PATIENCE).poll(|| {
@@ -127,7 +132,12 @@ pub struct Rtp {
 
 impl Rtp {
     pub fn new(from: IpAddr) -> Self {
-        let socket = UdpSocket::bind((from, 0)).expect("a port");
+        Self::at((from, 0).into())
+    }
+
+    /// A source at this address and port.
+    pub fn at(address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(address).expect("a port");
         socket.set_read_timeout(Some(PACKET)).expect("a limit");
         Self {
             socket,
@@ -150,6 +160,16 @@ impl Rtp {
     /// Sends a packet of this audio.
     pub fn say(&self, to: SocketAddr, audio: &[u8]) {
         self.send(to, &packet(0, self.next(), self.address().port(), audio));
+    }
+
+    /// Sends a packet of comfort noise (RFC 3389).
+    pub fn hum(&self, to: SocketAddr) {
+        self.send(to, &packet(13, self.next(), self.address().port(), &[0x40]));
+    }
+
+    /// Sends a receiver report without a report block (RFC 3550 §6.4.2), on one port with RTP.
+    pub fn report(&self, to: SocketAddr) {
+        self.send(to, &[0x80, 201, 0, 1, 1, 2, 3, 4]);
     }
 
     /// Waits for a packet, but no longer than 20 ms; returns its audio.

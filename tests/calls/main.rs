@@ -58,6 +58,7 @@ mod runtimes;
 mod secured;
 mod sessions;
 mod shares;
+mod silent_peers;
 mod steps;
 mod suspended;
 mod transfers;

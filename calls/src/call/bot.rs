@@ -128,9 +128,9 @@ impl Call {
 
     /// A bot follows runtimes over SIP that can't be reached.
     pub(super) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
-        let from_any = chain.takes_rtp_from_any();
+        let rules = chain.media_rules().clone();
         let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
-        let mut media = LocalMedia::of(self.ids.call, agent, from_any);
+        let mut media = LocalMedia::of(self.ids.call, agent, rules);
         let Some(outbound) = self.outbound.as_deref_mut() else {
             self.bridge.set_local(media);
             // Continued by `on_media_open`.

@@ -118,9 +118,8 @@ impl Call {
             .limit(cx, self.bridge.key, self.outbound.as_deref());
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
-        let remote = audio.remote.ip();
         self.relaying().update_media(cx, Some(audio));
-        self.bridge.speak_code(cx, remote);
+        self.bridge.speak_code(cx);
         // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
         self.with_bot(cx, Bot::start);
         self.with_bot(cx, Bot::dial);

@@ -26,7 +26,15 @@ const MAX_AWAITED: usize = 8;
 
 impl Call {
     /// Handles the ACK to a 2xx of ours.
-    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
+    pub(crate) fn on_ack(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        flow: &Flow,
+        message: &Message<'_>,
+    ) {
+        // Before the bot starts, so that its first audio is sent.
+        self.bridge.prove_media(cx, id, flow);
         let progress = self.relaying().on_ack(cx, id, message);
         if progress.begins {
             self.with_bot(cx, Bot::start);
@@ -86,6 +94,7 @@ impl Call {
         // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
+        self.bridge.prove_media(cx, id, &flow);
 
         if self.bridge.has_left(id) {
             if method != Method::Bye {

@@ -72,6 +72,8 @@ pub(crate) struct Accepted<'m> {
     pub(crate) cseq: u32,
     /// Flow that the response came by.
     pub(crate) flow: Flow,
+    /// It came from the IP that the INVITE went to.
+    pub(crate) is_from_target: bool,
     /// The Request-URI of the INVITE.
     pub(crate) uri: Box<str>,
     /// The dialog as the 2xx makes it.

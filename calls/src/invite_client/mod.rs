@@ -417,6 +417,7 @@ impl InviteClient {
             fork: fork.map_or(self.forks, |fork| fork.number),
             cseq: attempt.requests,
             flow,
+            is_from_target: attempt.flow.peer.ip().to_canonical() == flow.peer.ip().to_canonical(),
             uri,
             dialog,
             sdp: match fork.and_then(|fork| fork.sdp.clone()) {

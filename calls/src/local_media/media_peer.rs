@@ -50,6 +50,16 @@ pub(super) fn sources(
     })
 }
 
+/// Returns the address that a peer's audio goes to before anything has come from there: the one in SDP if its IP is the one that signals, or
+/// behind a NAT that IP with the port in SDP. `None` for any other IP, which may be a third party's.
+pub(super) fn claimed(sdp: SocketAddr, signalling: IpAddr) -> Option<SocketAddr> {
+    let (ip, from) = (sdp.ip().to_canonical(), signalling.to_canonical());
+    if ip == from {
+        return Some(sdp);
+    }
+    (is_private(ip) && !is_private(from)).then(|| SocketAddr::new(signalling, sdp.port()))
+}
+
 /// Returns whether SDP names a private address that RTP isn't expected from, in a network of the peer's.
 pub(super) fn is_elsewhere(sdp: IpAddr, sources: [IpAddr; 2]) -> bool {
     is_private(sdp) && !sources.contains(&sdp)
@@ -61,6 +71,48 @@ mod tests {
     use trunkline_model::reserved::ReservedPeers;
 
     use super::*;
+
+    #[test]
+    fn audio_goes_first_to_the_ip_that_signals() {
+        for (case, sdp, signalling, expected) in [
+            (
+                "its own",
+                "192.0.2.1:4000",
+                "192.0.2.1",
+                Some("192.0.2.1:4000"),
+            ),
+            (
+                "its own, private",
+                "10.0.0.1:4000",
+                "10.0.0.1",
+                Some("10.0.0.1:4000"),
+            ),
+            (
+                "behind a NAT",
+                "10.0.0.1:4000",
+                "192.0.2.1",
+                Some("192.0.2.1:4000"),
+            ),
+            ("another public one", "192.0.2.2:4000", "192.0.2.1", None),
+            ("another private one", "10.0.0.2:4000", "10.0.0.1", None),
+            (
+                "a public one of a private peer",
+                "192.0.2.2:4000",
+                "10.0.0.1",
+                None,
+            ),
+            (
+                "mapped",
+                "[::ffff:192.0.2.1]:4000",
+                "192.0.2.1",
+                Some("[::ffff:192.0.2.1]:4000"),
+            ),
+        ] {
+            let (sdp, signalling) = (sdp.parse().unwrap(), signalling.parse().unwrap());
+            let expected = expected.map(|address| address.parse().unwrap());
+            assert_eq!(claimed(sdp, signalling), expected, "{case}");
+        }
+    }
 
     #[test]
     fn rtp_is_expected_where_sdp_or_signalling_say() {

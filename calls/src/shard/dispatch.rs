@@ -69,7 +69,9 @@ impl Calls {
                     && self.accepts_ack_source(view, found, &flow, &message, now)
                 {
                     let (key, id, _) = found;
-                    self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
+                    self.with(key, endpoint, now, |call, cx| {
+                        call.on_ack(cx, id, &flow, &message);
+                    });
                 }
             }
 

@@ -13,7 +13,6 @@ use crate::attempts::BotGone;
 use crate::bot::{BotFailure, BotProgress};
 use crate::effect::Effect;
 use crate::ids::CallKey;
-use crate::outbound::Outbound;
 use crate::refusal::Reason;
 
 impl Calls {
@@ -35,15 +34,19 @@ impl Calls {
         }
     }
 
-    /// Handles media of the caller that has been silent for too long.
+    /// Handles silence of the caller's media: the caller is asked whether it is still there, since it may be muted.
     pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             // Media of ours may have been replaced by a runtime's while this input was on its way.
-            let outbound = call.outbound.as_deref();
-            if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
-                call.hang_up(cx, Reason::MediaSilent);
+            if call.bridge.is_local() {
+                call.bridge.doubt_silent(cx);
             }
         });
+    }
+
+    /// Handles the end of a silence that was reported: the caller is there, whatever its answers to requests were.
+    pub fn handle_media_heard(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| call.bridge.trust_heard(cx));
     }
 
     /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.

@@ -28,6 +28,7 @@ use crate::joining::Joining;
 use crate::leg::{LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session};
 use crate::lifetime::Lifetime;
 use crate::limits::{Claim, LimitReached, Permit};
+use crate::media_rules::MediaRules;
 use crate::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
 use crate::outbound_limits::OutboundRefusal;
 use crate::privacy::CallerIdentity;
@@ -80,9 +81,7 @@ impl Calls {
         });
         prepare(&mut cx, key, &mut dialing);
 
-        // `rtp_from_any_address` is a setting of the inbound trunk. An outbound route without a peer leads to the PBX that has registered
-        // on that trunk.
-        let from_any = way.peer.is_none() && org.rtp_from_any_address();
+        let media = MediaRules::of_route(org, way, order.agent, &cx.core.config);
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
 
         let [called, caller] = users(&parties);
@@ -92,7 +91,7 @@ impl Calls {
             called,
             caller,
             krisp,
-            from_any,
+            media: media.clone(),
         };
 
         let (agent_peer, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config)
@@ -102,7 +101,7 @@ impl Calls {
             First::Sip(runtime, chain) => (None, Some((runtime, chain))),
         };
         let agent_peer =
-            agent_peer.map(|agent| LegPeer::Media(LocalMedia::of(placed.call, agent, from_any)));
+            agent_peer.map(|agent| LegPeer::Media(LocalMedia::of(placed.call, agent, media)));
 
         let (runtime, chain) = over_sip.unzip();
         let outbound = Outbound {

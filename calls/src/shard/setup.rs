@@ -35,6 +35,7 @@ use crate::keep_alive;
 use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
 use crate::lifetime::Lifetime;
 use crate::limits::{Claim, LimitReached, Permit};
+use crate::media_rules::MediaRules;
 use crate::privacy::{ANONYMOUS_USER, CallerIdentity};
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;
@@ -419,7 +420,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         }
 
         let trunk = org.trunk.as_ref().filter(|_| proof != Proof::Session);
-        let from_any = trunk.is_some_and(|trunk| trunk.rtp_from_any_address);
+        let media = MediaRules::of_trunk(&org, trunk, agent, &cx.core.config);
         let krisp = trunk.is_some_and(|trunk| trunk.krisp_enabled);
         let of = NewChain {
             runtime,
@@ -427,7 +428,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             called: &called,
             caller: &caller_number,
             krisp,
-            from_any,
+            media: media.clone(),
         };
         let ids = (agent, org.routing.id);
         let (agent_peer, over_sip) = match First::of(of, ids, &cx.core.config) {
@@ -442,7 +443,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 listener: Some(flow.listener),
                 near: flow.local.ip(),
             });
-            LegPeer::Media(LocalMedia::of(self.call, agent_peer, from_any))
+            LegPeer::Media(LocalMedia::of(self.call, agent_peer, media))
         });
 
         let ids = CallRef {

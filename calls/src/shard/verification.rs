@@ -19,6 +19,7 @@ use crate::context::Cx;
 use crate::ids::DEPLOYMENT;
 use crate::leg::{LegPeer, LocalAgent, LocalMedia};
 use crate::limits::LimitReached;
+use crate::media_rules::MediaRules;
 use crate::outbound::Outbound;
 use crate::outbound_limits::OutboundRefusal;
 use crate::refusal::Reason;
@@ -92,7 +93,12 @@ impl Calls {
             chain: None,
         };
 
-        let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), false);
+        // The code ends the call by itself, so silence of the callee needs no questions.
+        let rules = MediaRules {
+            trunk: asked.way.id,
+            ..MediaRules::default()
+        };
+        let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), rules);
         self.begin(CalleeCall {
             key,
             slot,

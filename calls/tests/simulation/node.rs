@@ -368,6 +368,12 @@ impl Node {
                 }
             }
 
+            Effect::ProveMedia { call } => {
+                if !self.media.contains(&call) {
+                    self.faults.push("media proven where none is open".into());
+                }
+            }
+
             Effect::DialBot { call, dial } => self.dial_bot(call, dial.session),
             Effect::StartBot { call, answered_at } => self.start_bot(call, answered_at, now),
             Effect::PressKey { call, .. } => self.press_key(call),
@@ -499,6 +505,7 @@ fn config() -> Config {
         max_duration: LONGEST,
         session_expires: 120,
         dead_peer: Duration::from_secs(300),
+        media_silence: Duration::from_secs(30),
         min_se: 90,
         keep_alive: Duration::from_secs(25),
         listeners: vec![
@@ -560,6 +567,8 @@ fn view(agent_limit: Option<u32>) -> View {
             Arc::new(OrgView {
                 routing,
                 runtimes: runtimes.collect(),
+                media_silences: Default::default(),
+                media_networks: Default::default(),
                 operators_runtimes: Default::default(),
                 bot_token: None,
                 tied: Default::default(),

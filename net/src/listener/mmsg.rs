@@ -260,7 +260,7 @@ impl Name {
 
 /// Takes one entry of the error queue: the peer that an ICMP message reports as unreachable; `Some(None)` for an entry that reports no
 /// loss (RFC 3261 §18.4 ignores those); `None` if the queue is empty.
-pub(super) fn next_unreachable(
+pub(crate) fn next_unreachable(
     socket: &UdpSocket,
 ) -> io::Result<Option<Option<(SocketAddr, Unreachable)>>> {
     let mut control = Control([0; CONTROL]);
@@ -415,7 +415,6 @@ pub(super) fn prepare(
             libc::IPV6_RECVPKTINFO,
             wants_destination,
         )?;
-        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         set_option(
             fd,
             libc::IPPROTO_IPV6,
@@ -424,7 +423,6 @@ pub(super) fn prepare(
         )?;
     } else {
         set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, wants_destination)?;
-        set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
         set_option(
             fd,
             libc::IPPROTO_IP,
@@ -433,6 +431,7 @@ pub(super) fn prepare(
         )?;
     }
 
+    report_unreachable(socket, address.ip())?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
 
@@ -446,6 +445,15 @@ pub(super) fn prepare(
     }
 
     Ok(())
+}
+
+/// Has the kernel queue ICMP messages for [`next_unreachable`], for a socket to be bound at `ip`.
+pub(crate) fn report_unreachable(socket: &impl AsRawFd, ip: IpAddr) -> io::Result<()> {
+    let (level, name) = match ip {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
+    set_option(socket.as_raw_fd(), level, name, 1)
 }
 
 fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {

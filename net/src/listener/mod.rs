@@ -18,4 +18,5 @@ pub mod udp;
 
 pub use in_process::InProcess;
 pub use lost::Lost;
+pub(crate) use mmsg::{next_unreachable, report_unreachable};
 pub(crate) use tcp_info::is_unacknowledged;

@@ -228,6 +228,25 @@ impl BotLeg {
         Ok(self.playout.play(frame, now))
     }
 
+    /// Lets the time of a frame pass for a peer that isn't there, and returns the marks that were reached before it. Marks of the audio that
+    /// is withheld are not returned.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn withhold(
+        &mut self,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Played, BotEnd> {
+        self.return_marks(scratch)?;
+        Ok(self.playout.withhold(now))
+    }
+
+    /// Ends a wait of the bot's audio for the peer.
+    pub(super) fn end_wait(&mut self, now: Moment) {
+        self.playout.end_wait(now);
+    }
+
     /// Returns this tick's frame of a key that the bot presses. The bot's audio waits meanwhile.
     pub(super) fn key(&mut self) -> Option<KeyFrame> {
         self.keys.next()

@@ -1,9 +1,11 @@
 //! Media of one call on its thread: the peer's packets on the way to the echo or a bot, and echo, speech or bot's audio on the way to the peer.
 
+mod absence;
 mod browser;
+mod keys;
 mod reports;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +21,14 @@ use super::browser_leg::BrowserLeg;
 use super::clip::{Player, Sound};
 use super::event::MediaEvent;
 use super::g711;
-use super::keys::{KEYS, KeyFrame};
+#[cfg(test)]
+use super::negotiated::MediaPeer;
 use super::negotiated::NegotiatedMedia;
 use super::playout::Played;
 use super::reception::Reception;
 use super::rtcp::Rtcp;
 use super::rtp::Packet;
-use super::session::{MAX_AUDIO, Session};
+use super::session::{Audience, MAX_AUDIO, Session};
 use super::statistics::{Figures, MediaStatistics, Shared};
 use super::surplus::Surplus;
 use super::timeline::MediaStepKind;
@@ -55,6 +58,12 @@ pub(super) struct Call {
     ended: Option<BotEnd>,
     /// The last frame that was sent was silence.
     is_quiet: bool,
+    /// Address from which audio was last withheld.
+    withheld_from: Option<SocketAddr>,
+    /// IP address that was learnt, until it is taken.
+    new_ip: Option<IpAddr>,
+    /// The peer is heard again after a silence that was reported, until this is taken.
+    is_back: bool,
     ticked_at: Option<Moment>,
     rtcp: Rtcp,
     rtcp_socket: Option<Arc<UdpSocket>>,
@@ -100,6 +109,9 @@ impl Call {
             answered_at: None,
             ended: None,
             is_quiet: true,
+            withheld_from: None,
+            new_ip: None,
+            is_back: false,
             ticked_at: None,
             rtcp: Rtcp::default(),
             rtcp_socket: None,
@@ -124,6 +136,7 @@ impl Call {
                 direction: trunkline_sip::dialog::sdp::Direction::SendRecv,
                 sources: [peer.ip(); 2],
                 from_any: false,
+                peer: MediaPeer::default(),
             },
             now,
         );
@@ -219,9 +232,9 @@ impl Call {
         self.publish(now);
     }
 
-    /// Returns whether the peer has been silent for `patience`; true once until it is heard again.
-    pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
-        let is_news = self.session.report_silence(patience, now);
+    /// Returns whether the peer has been silent for so long that it is to be asked whether it is still there.
+    pub(super) fn report_silence(&mut self, now: Moment) -> bool {
+        let is_news = self.session.report_silence(now);
         if is_news {
             // Shared too, since the report may wait for room in its shard's inbox while media comes again.
             self.shared.write_silence(true);
@@ -284,13 +297,15 @@ impl Call {
         }
         if self.session.peer() != known {
             self.shared.note(MediaStepKind::Learnt(source), now);
+            self.new_ip = Some(source.ip());
         }
+        if accepted.is_none() {
+            self.session.notice(octets, source, now);
+        }
+        self.end_silence(was_silent);
         let Some(packet) = accepted else {
             return Fate::Discarded;
         };
-        if was_silent {
-            self.shared.write_silence(false);
-        }
 
         let agreed = self.session.payload();
         let audio = agreed.filter(|payload| payload.number == packet.header.payload_type);
@@ -341,30 +356,6 @@ impl Call {
         self.check(heard);
     }
 
-    /// Passes on to the bot a key that the peer pressed outside of its audio.
-    pub(super) fn pass_key(&mut self, key: char, scratch: &mut Scratch, now: Moment) {
-        let is_key = u8::try_from(key).is_ok_and(|key| KEYS.contains(&key));
-        if is_key {
-            self.shared.note(MediaStepKind::Key, now);
-        }
-        if let Some(bot) = self.bot.as_mut().filter(|_| is_key) {
-            let pressed = bot.press(key, scratch);
-            self.check(pressed);
-        }
-    }
-
-    /// Returns the digit that the last packet reported for the first time, and passes it on to the bot.
-    pub(super) fn take_digit(&mut self, scratch: &mut Scratch, now: Moment) -> Option<u8> {
-        let event = self.session.take_digit()?;
-        self.shared.note(MediaStepKind::Key, now);
-        if let (Some(bot), Some(key)) = (&mut self.bot, KEYS.get(usize::from(event))) {
-            let pressed = bot.press(char::from(*key), scratch);
-            self.check(pressed);
-        }
-        // The event is for the twelve keys of a telephone; A to D reach a bot alone.
-        (event <= 11).then_some(event)
-    }
-
     /// Runs the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
     pub(super) fn tick<'p>(
         &mut self,
@@ -388,10 +379,13 @@ impl Call {
 
         let mut frame = [g711::SILENCE; FRAME];
         let mut played = Played::Filled;
-        let waits = self.session.waits_for_peer();
+        let audience = self.session.audience();
         if let Some(bot) = &mut self.bot {
-            // A key waits until the peer is heard, as audio does. Otherwise its beginning would be lost.
-            let key = if waits { None } else { bot.key() };
+            if self.session.take_waited() {
+                bot.end_wait(now);
+            }
+            // A key waits until the peer is there. Otherwise its beginning would be lost.
+            let key = if audience.listens() { bot.key() } else { None };
             if let Some(key) = key {
                 if self.session.wants_tones() {
                     key.tone(&mut frame);
@@ -403,17 +397,18 @@ impl Call {
                 }
             }
 
-            let ticked = bot.tick(scratch, now).and_then(|()| match key {
-                Some(_) => Ok(Played::Filled),
-                None if waits => Ok(Played::Filled),
-                None => bot.play(&mut frame, scratch, now),
+            let ticked = bot.tick(scratch, now).and_then(|()| match audience {
+                _ if key.is_some() => Ok(Played::Filled),
+                Audience::Awaited => Ok(Played::Filled),
+                Audience::Absent => bot.withhold(scratch, now),
+                Audience::Listens => bot.play(&mut frame, scratch, now),
             });
             match ticked {
                 Ok(what) => played = what,
                 Err(end) => self.check(Err(end)),
             }
         } else if let Some(player) = &mut self.player {
-            played = player.fill(&mut frame, self.session.peer().is_some(), now);
+            played = player.fill(&mut frame, audience.listens(), now);
             if let Some(serial) = player.take_ended() {
                 news.push((self.key, MediaEvent::Played(serial)));
             }
@@ -422,6 +417,11 @@ impl Call {
             return None;
         }
 
+        if played == Played::Audio && !audience.listens() {
+            self.note_withheld(now);
+            frame = [g711::SILENCE; FRAME];
+            played = Played::Filled;
+        }
         let is_first = self.is_quiet && played == Played::Audio;
         let sent = self.session.frame(octets, &frame, is_first, now);
         // RFC 3550 §5.1: the timestamp grows by a block "regardless of whether the block is transmitted in a packet or
@@ -445,27 +445,15 @@ impl Call {
         Some((to, packet))
     }
 
-    fn send_key<'p>(
-        &mut self,
-        octets: &'p mut [u8],
-        key: KeyFrame,
-    ) -> Option<(SocketAddr, &'p [u8])> {
-        // Checked before the packet is written: the packet borrows `octets` for as long as it lives.
-        if self.session.peer().is_none() || self.session.agreed().is_none() {
-            self.session.pass();
-            return None;
-        }
-        self.figures.packets_sent += 1;
-        self.figures.octets_sent += 4;
-        self.session.key(octets, key)
-    }
-
     fn speak<'p>(
         &mut self,
         octets: &'p mut [u8],
         news: &mut Vec<(u64, MediaEvent)>,
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
+        if self.session.is_unheard() {
+            self.note_withheld(now);
+        }
         let spoken = self.session.speak(octets, now);
         if self.session.take_end() {
             news.push((self.key, MediaEvent::Spoken));

@@ -36,6 +36,8 @@ pub(super) enum Command {
         rtcp: Option<Arc<UdpSocket>>,
         now: Moment,
     },
+    /// The peer takes part in the call.
+    Prove { key: u64 },
     /// Play speech.
     Speak { key: u64, speech: Speech },
     /// Play audio of ours in place of the echo.

@@ -7,8 +7,11 @@ use crate::bot::BotEnd;
 /// Event that media reports of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MediaEvent {
-    /// The peer has not been heard for [`MediaSettings::silence`](super::MediaSettings::silence). Reported once until it is heard again.
+    /// The peer has not been heard for [`MediaPeer::silence`](super::MediaPeer::silence). Reported again, less and less often, until it is
+    /// heard.
     Silent,
+    /// The peer is heard again, after a silence that was reported.
+    Heard,
     /// The peer pressed this key: 0 to 9, `*` (10) or `#` (11), as RFC 4733 §3.2 numbers them.
     Digit(u8),
     /// The code has been spoken, or the peer was not heard in time.

@@ -181,8 +181,7 @@ impl Learning {
 impl NegotiatedMedia {
     /// Returns the source's rank; `None` if it can't be the peer.
     fn rank(&self, source: SocketAddr) -> Option<SourceRank> {
-        let ip = source.ip().to_canonical();
-        if self.sources.iter().any(|of| of.to_canonical() == ip) {
+        if self.expects(source.ip()) {
             return Some(SourceRank::Expected);
         }
         self.from_any.then_some(SourceRank::Allowed)
@@ -220,6 +219,7 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 mod tests {
     use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
+    use super::super::negotiated::MediaPeer;
     use super::*;
 
     const SIGNALLED: &str = "192.0.2.1:4000";
@@ -240,6 +240,7 @@ mod tests {
             direction: Direction::SendRecv,
             sources: sources.map(|source| address(source).ip()),
             from_any,
+            peer: MediaPeer::default(),
         }
     }
 

@@ -18,17 +18,21 @@ mod floods;
 mod g711;
 mod inbound;
 mod keys;
+mod known_ips;
 mod learning;
 mod meters;
 mod negotiated;
+mod outages;
 mod playout;
 mod ports;
+mod presence;
 mod quality;
 mod reception;
 mod rtcp;
 mod rtp;
 mod session;
 mod settings;
+mod silence;
 mod source_filter;
 mod speech;
 pub mod spoken;
@@ -53,7 +57,7 @@ use trunkline_sip::moment::Moment;
 pub use browser_leg::{AudioFrame, BrowserAudio};
 pub use clip::{Clip, Sound};
 pub use event::MediaEvent;
-pub use negotiated::NegotiatedMedia;
+pub use negotiated::{MediaPeer, NegotiatedMedia};
 pub use settings::MediaSettings;
 pub use spoken::sample;
 pub use statistics::{MediaStatistics, SentStatistics};
@@ -104,15 +108,7 @@ impl Media {
 
         for (index, (poll, commands)) in polls.into_iter().zip(commands).enumerate() {
             let outside = (clock, on_event.clone());
-            Worker::new(
-                index,
-                poll,
-                commands,
-                Arc::clone(&ports),
-                settings.silence,
-                outside,
-            )
-            .start()?;
+            Worker::new(index, poll, commands, Arc::clone(&ports), outside).start()?;
         }
 
         Ok(Self {
@@ -135,18 +131,21 @@ impl Media {
         Arc::clone(self.ports.shares())
     }
 
-    /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from. Until the peer is heard, the
-    /// negotiated address gets at most a few packets of silence. There are two exceptions: [`Media::speak_code`], and the call of a browser
-    /// whose peer is a port of this node.
+    /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from; before it is heard, to the one that
+    /// it claims, once that is proven. Any other negotiated address gets at most a few packets of silence, unless it is at an IP address that
+    /// was learnt in another call of the trunk, or is a port of this node and the peer of a browser.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports.update(key, agreed, now);
     }
 
-    /// Speaks these digits to the peer of the call `key`, in place of the echo. `is_known` is true if the negotiated address is also the one
-    /// that signals: then the speech begins at once. Otherwise it begins once the peer is heard.
-    pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
-        self.ports
-            .speak(key, Speech::new(spoken::code(digits), is_known));
+    /// Notes that the peer of the call `key` takes part in it: a message with our tag has come from the IP address that signals.
+    pub fn prove(&self, key: u64) {
+        self.ports.prove(key);
+    }
+
+    /// Speaks these digits to the peer of the call `key`, in place of the echo. The speech begins once the peer's address is known.
+    pub fn speak_code(&self, key: u64, digits: &[u8]) {
+        self.ports.speak(key, Speech::new(spoken::code(digits)));
     }
 
     /// Attaches a bot to the call `key`: from now on the peer's audio goes to the bot, and the bot's to the peer. A bot that was attached

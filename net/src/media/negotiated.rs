@@ -1,6 +1,7 @@
 //! Negotiated media: the result of an offer and its answer, reduced to what RTP needs.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
@@ -20,6 +21,24 @@ pub struct NegotiatedMedia {
     pub sources: [IpAddr; 2],
     /// True if other addresses may be learnt while the expected ones send nothing.
     pub from_any: bool,
+    /// The peer, as its signalling shows it.
+    pub peer: MediaPeer,
+}
+
+/// Peer of a call, as its signalling shows it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct MediaPeer {
+    /// Trunk of the call. Its calls share the IP addresses that were learnt in them.
+    pub trunk: u128,
+    /// IP address that signals. The calls of one address are those of one peer.
+    pub signals_from: Option<IpAddr>,
+    /// Address that audio goes to before the peer is heard, once the call is proven: the one in SDP, at the IP address that signals. `None`: the
+    /// IP address in SDP is another one.
+    pub claimed: Option<SocketAddr>,
+    /// The IP address of `claimed` has shown that it takes part in the call, so audio needn't wait for a packet from there.
+    pub is_proven: bool,
+    /// Time without a packet after which the peer's silence is reported; `None`: never.
+    pub silence: Option<Duration>,
 }
 
 impl NegotiatedMedia {
@@ -36,6 +55,17 @@ impl NegotiatedMedia {
     /// Returns whether the peer may send packets.
     pub(super) fn may_send(&self) -> bool {
         self.direction.receives() && !self.is_held()
+    }
+
+    /// Returns whether the peer's packets are expected from that IP address.
+    pub(super) fn expects(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.sources.iter().any(|of| of.to_canonical() == ip)
+    }
+
+    /// Returns the address at which the peer says that it listens. Behind a NAT, the SDP names one that can't be reached from here.
+    pub(super) fn listens_at(&self) -> SocketAddr {
+        self.peer.claimed.unwrap_or(self.remote)
     }
 
     /// Returns whether audio flows both ways.

@@ -7,7 +7,8 @@
 //! talk spurt, the gap and 10 ms, at most 120 ms. The next call of the agent begins with the hold that was learnt. Nothing is learnt before
 //! the first frame of a talk spurt, nor after a mark that ends it: a bot that waits for its mark before the next sentence isn't late.
 //!
-//! Marks have positions in the stream of octets, and are reached once the octets before them have been played.
+//! Marks have positions in the stream of octets, and are reached once the octets before them have been played. Audio that is withheld from a
+//! peer passes in its time as if it were played, but a mark behind it is dropped: its bot would take the audio for heard.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,6 +32,16 @@ const MAX_NAMES: usize = 64 * 1_024;
 
 // A mark goes back to the bot in one message. Its name may be six times as long there, since one octet may be written as `\u0001`.
 const _: () = assert!(6 * MAX_NAME + 1_024 <= MAX_WAITING);
+
+/// Longest time between two messages of a bot that sends its audio at the pace of speech, and longest message of such a bot. Pipecat's last
+/// 137 ms.
+const PACED: Duration = Duration::from_millis(200);
+
+/// Shortest time over which audio at the pace of speech is told from a short sentence that was sent at once.
+const TELLING: Duration = Duration::from_millis(60);
+
+/// Octets of a millisecond.
+const MILLISECOND: usize = 8;
 
 /// Longest hold.
 const MAX_HOLD: Duration = Duration::from_millis(120);
@@ -57,8 +68,13 @@ pub(super) struct Playout {
     audio: VecDeque<u8>,
     /// Memory that the queue may take.
     share: AudioShare,
-    /// Octets played or cleared since the start.
+    /// Octets played, withheld or cleared since the start.
     position: u64,
+    /// Position behind the last octet that was withheld.
+    withheld: u64,
+    /// Times at which the first and the last audio in the queue came.
+    queued_at: Moment,
+    pushed_at: Moment,
     marks: VecDeque<Mark>,
     /// Octets of the names of the waiting marks.
     names: usize,
@@ -124,7 +140,7 @@ pub(super) enum Played {
 /// Result of taking a mark.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum MarkOutcome {
-    /// The mark will be returned.
+    /// The mark will be returned, unless the audio before it is withheld.
     Kept,
     /// Too many marks wait already, or the name or all names are too long. The mark is never returned.
     Refused,
@@ -149,7 +165,11 @@ impl Playout {
         if kept.is_empty() {
             return;
         }
+        if self.audio.is_empty() {
+            self.queued_at = now;
+        }
         self.audio.extend(kept);
+        self.pushed_at = now;
 
         match self.state {
             State::Idle => self.begin(now),
@@ -179,8 +199,53 @@ impl Playout {
         };
     }
 
-    /// Sets a mark behind the queued audio.
+    /// Lets the time of a frame pass for a peer that isn't there: its audio is dropped, with the marks behind it.
+    pub(super) fn withhold(&mut self, now: Moment) -> Played {
+        let (mut frame, before) = ([0; FRAME], self.position);
+        let played = self.play(&mut frame, now);
+        if self.position > before {
+            self.forget_marks(before);
+        }
+        played
+    }
+
+    /// Ends a wait for the peer. Audio that a bot sends at the pace of speech has grown late by the wait, and would stay so to the end of the
+    /// call: it is dropped. Audio that was sent ahead, as a whole sentence, is still played from its beginning.
+    pub(super) fn end_wait(&mut self, now: Moment) {
+        let span = self.pushed_at.since(self.queued_at);
+        let paced = (span + PACED).as_millis() as usize * MILLISECOND;
+        let is_paced = span >= TELLING && self.audio.len() <= paced;
+        let goes_on = now.since(self.pushed_at) <= PACED;
+        if self.audio.is_empty() || !is_paced || !goes_on {
+            return;
+        }
+
+        let before = self.position;
+        self.position = self.queued();
+        self.audio.clear();
+        self.give_back();
+        self.end_spurt();
+        self.forget_marks(before);
+    }
+
+    /// Drops the marks behind audio that was withheld, from `before` up to now.
+    fn forget_marks(&mut self, before: u64) {
+        self.withheld = self.position;
+        let (withheld, names) = (self.withheld, &mut self.names);
+        self.marks.retain(|mark| {
+            let is_kept = mark.position <= before || mark.position > withheld;
+            if !is_kept {
+                *names -= mark.name.len();
+            }
+            is_kept
+        });
+    }
+
+    /// Sets a mark behind the queued audio. It is dropped if it is for audio that was withheld.
     pub(super) fn mark(&mut self, name: &str) -> MarkOutcome {
+        if self.withheld > 0 && self.queued() == self.withheld {
+            return MarkOutcome::Kept;
+        }
         let is_long = name.len() > MAX_NAME || self.names + name.len() > MAX_NAMES;
         if is_long || self.marks.len() == MAX_MARKS {
             return MarkOutcome::Refused;
@@ -385,6 +450,66 @@ mod tests {
         (0..count)
             .map(|at| (at * octets as u64 * 125, octets))
             .collect()
+    }
+
+    fn marks(playout: &mut Playout) -> Vec<Box<str>> {
+        std::iter::from_fn(|| playout.reached()).collect()
+    }
+
+    #[test]
+    fn the_backlog_of_a_wait_is_dropped_if_it_would_stay() {
+        // Milliseconds between messages, their octets, how many came in the wait of 600 ms, and the octets that are played after it.
+        for (case, every, octets, count, kept) in [
+            ("20 ms", 20, 160, 30, 0),
+            ("8 kHz: 40 ms", 40, 320, 15, 0),
+            ("24 kHz: 137 ms", 137, 1_100, 5, 0),
+            ("a greeting at once", 0, 800, 1, 800),
+            (
+                "a greeting of three seconds in a burst",
+                10,
+                2_400,
+                10,
+                24_000,
+            ),
+            ("a word that was paced, and a pause", 20, 160, 10, 1_600),
+        ] {
+            let mut playout = Playout::default();
+            for message in 0..count {
+                playout.push(&vec![1; octets], at(every * message));
+            }
+            assert_eq!(playout.mark("said"), MarkOutcome::Kept);
+            playout.end_wait(at(600));
+            assert_eq!(playout.audio.len(), kept, "{case}");
+
+            let (heard, _) = played(&mut playout, &[], 4_000);
+            assert_eq!(heard.len(), kept.next_multiple_of(FRAME), "{case}");
+            let expected: &[Box<str>] = if kept > 0 { &["said".into()] } else { &[] };
+            assert_eq!(marks(&mut playout), expected, "{case}");
+            assert_eq!(playout.names, 0, "{case}");
+        }
+    }
+
+    #[test]
+    fn no_mark_of_withheld_audio_is_reached() {
+        let mut playout = Playout::default();
+        assert_eq!(playout.mark("before"), MarkOutcome::Kept);
+        playout.push(&[1; 5 * FRAME], at(0));
+        assert_eq!(playout.mark("withheld"), MarkOutcome::Kept);
+        for tick in 0..5 {
+            assert_eq!(playout.withhold(at(20 * tick)), Played::Audio, "{tick}");
+        }
+        assert_eq!(playout.withhold(at(100)), Played::Filled, "time has passed");
+        assert_eq!(marks(&mut playout), ["before".into()]);
+        assert_eq!(playout.mark("late"), MarkOutcome::Kept, "it is understood");
+        assert_eq!(marks(&mut playout), [], "its audio was withheld as well");
+
+        // The peer is heard in the middle of a sentence: its end is played.
+        playout.push(&[2; 2 * FRAME], at(400));
+        let _ = playout.mark("heard");
+        assert_eq!(playout.withhold(at(400)), Played::Audio);
+        assert_eq!(playout.play(&mut [0; FRAME], at(420)), Played::Audio);
+        assert_eq!(marks(&mut playout), ["heard".into()]);
+        assert_eq!((playout.marks.len(), playout.names), (0, 0));
     }
 
     #[test]

@@ -15,12 +15,15 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
 use crate::bot::Bot;
+use crate::listener::{next_unreachable, report_unreachable};
 
 use super::audio_budget::AudioBudget;
 use super::browser_leg::{BrowserAudio, BrowserLeg};
 use super::clip::Sound;
 use super::command::{Command, Mailbox};
+use super::known_ips::KnownIps;
 use super::negotiated::NegotiatedMedia;
+use super::outages::Outages;
 use super::settings::MediaSettings;
 use super::speech::Speech;
 use super::statistics::{MediaStatistics, Shared};
@@ -57,6 +60,10 @@ pub(super) struct Ports {
     /// Shares of the ports that aren't another program's.
     shares: Arc<Shares>,
     budget: AudioBudget,
+    /// IP addresses that were learnt.
+    pub(super) known_ips: KnownIps,
+    /// Networks that fail.
+    pub(super) outages: Outages,
     /// Media threads, by the remainder of half a port.
     threads: Vec<Mailbox>,
     is_stopped: AtomicBool,
@@ -144,6 +151,8 @@ impl Ports {
             }),
             shares,
             budget: AudioBudget::default(),
+            known_ips: KnownIps::default(),
+            outages: Outages::new(threads.len()),
             threads,
             is_stopped: AtomicBool::new(false),
         })
@@ -259,6 +268,10 @@ impl Ports {
         });
     }
 
+    pub(super) fn prove(&self, key: u64) {
+        self.command(key, |_, _| Command::Prove { key });
+    }
+
     pub(super) fn speak(&self, key: u64, speech: Speech) {
         self.command(key, |_, _| Command::Speak { key, speech });
     }
@@ -337,6 +350,23 @@ impl Ports {
                 .is_some_and(|bound| bound.load(Ordering::Relaxed))
         };
         is_here && is_bound()
+    }
+
+    /// Completes what is known of a call's peer: an IP address that was learnt in another call of the trunk is proven, and a port of this node is
+    /// not to be spoken to before it speaks.
+    pub(super) fn look_up(&self, agreed: &mut NegotiatedMedia, now: Moment) {
+        let (remote, trunk) = (agreed.remote, agreed.peer.trunk);
+        if agreed
+            .peer
+            .claimed
+            .is_some_and(|claimed| self.is_ours(claimed))
+        {
+            agreed.peer.claimed = None;
+        }
+        let is_free = agreed.peer.claimed.is_none() && !self.is_ours(remote);
+        if is_free && agreed.expects(remote.ip()) && self.known_ips.knows(trunk, remote.ip(), now) {
+            (agreed.peer.claimed, agreed.peer.is_proven) = (Some(remote), true);
+        }
     }
 
     /// Returns whether an address is a listener of this node for SIP or HTTP. A packet from there is forged.
@@ -512,6 +542,9 @@ fn bind_first(
         socket.set_only_v6(true)?;
     }
 
+    // A kernel without it leaves a stream to a closed port running.
+    let _ = report_unreachable(&socket, ip);
+
     for _ in 0..attempts.min(ports.len()) {
         let Some(port) = ports.pop_front() else { break };
         match socket.bind(&SocketAddr::new(ip, port).into()) {
@@ -535,6 +568,8 @@ fn bind_first(
 
 /// Discards packets that came while the socket had no call.
 fn discard_stale(socket: &UdpSocket) {
+    // Errors of the last call's packets.
+    while let Ok(Some(_)) = next_unreachable(socket) {}
     for _ in 0..STALE {
         // One octet is room enough: the kernel discards the rest of the datagram.
         let received = socket.recv_from(&mut [0; 1]);

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 /// Settings of media that Trunkline terminates.
 #[derive(Clone, Debug)]
@@ -15,8 +14,6 @@ pub struct MediaSettings {
     pub own: Vec<IpAddr>,
     /// Bound addresses of SIP and HTTP, which are never a peer.
     pub listeners: Vec<SocketAddr>,
-    /// Time of silence after which a peer is reported.
-    pub silence: Duration,
     /// Threads that serve the sockets, at least 1.
     pub workers: usize,
 }

@@ -25,7 +25,6 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> Media {
         ips: vec![loopback(test)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::from_secs(30),
         workers: 2,
     };
     Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
@@ -52,6 +51,10 @@ fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> NegotiatedMedia {
         direction: Direction::SendRecv,
         sources: [remote.ip(); 2],
         from_any: false,
+        peer: MediaPeer {
+            silence: Some(Duration::from_secs(30)),
+            ..MediaPeer::default()
+        },
     }
 }
 
@@ -350,7 +353,6 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             ips: vec![ip],
             own: Vec::new(),
             listeners: Vec::new(),
-            silence: Duration::from_secs(30),
             workers: 1,
         };
         let refused =
@@ -383,7 +385,6 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         ips: vec![loopback(6)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::ZERO,
         workers: 1,
     };
 
@@ -396,7 +397,9 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
     let ours = media.open(77, loopback(6), holder(77)).unwrap();
     let remote = "192.0.2.1:4000".parse().unwrap();
-    media.update(77, agreed(remote, None), Moment::default());
+    let mut agreed = agreed(remote, None);
+    agreed.peer.silence = Some(Duration::ZERO);
+    media.update(77, agreed, Moment::default());
 
     // Any packet wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
@@ -414,7 +417,6 @@ fn a_silence_that_was_reported_ends_with_the_next_packet() {
         ips: vec![loopback(12)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::from_secs(30),
         workers: 1,
     };
     let (reports, silent) = mpsc::channel();
@@ -440,6 +442,9 @@ fn a_silence_that_was_reported_ends_with_the_next_packet() {
     }
     peer.recv_from(&mut [0; 100]).expect("an echo");
     assert!(!media.is_silent(5));
+    let is_back = |told: &(u64, MediaEvent)| *told == (5, MediaEvent::Heard);
+    let told = std::iter::from_fn(|| silent.recv_timeout(Duration::from_secs(5)).ok());
+    assert!(told.into_iter().any(|told| is_back(&told)));
 }
 
 #[test]
@@ -450,7 +455,6 @@ fn a_key_is_told_with_its_call() {
         ips: vec![loopback(8)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::from_secs(30),
         workers: 1,
     };
 
@@ -484,7 +488,6 @@ fn the_last_handle_dropped_ends_the_threads() {
         ips: vec![loopback(7)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::ZERO,
         workers: 2,
     };
     let report = move |key, _| held.send(key).expect("nobody is silent");
@@ -514,7 +517,6 @@ fn a_listener_of_this_node_is_never_a_peer() {
         ips: vec![loopback(12)],
         own: Vec::new(),
         listeners: vec![listener.local_addr().unwrap()],
-        silence: Duration::from_secs(30),
         workers: 1,
     };
 

@@ -31,6 +31,10 @@ pub enum MediaStepKind {
     FirstPacket(SocketAddr),
     /// The peer is heard at this address, and audio goes there.
     Learnt(SocketAddr),
+    /// Audio of the agent is withheld: this address has sent nothing, and only SDP says that the peer listens there.
+    Withheld(SocketAddr),
+    /// No socket is bound at this address, which audio was sent to: nothing more is sent until the peer is heard.
+    Unreachable(SocketAddr),
     /// A bot was attached.
     BotConnected,
     /// The bot got its `start`.

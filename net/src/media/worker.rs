@@ -3,9 +3,12 @@
 //! Each call has a socket of its own, so that a batch would rarely hold more than one datagram: recvmmsg and sendmmsg would save nothing. A
 //! packet costs two calls of recvfrom: one that returns it, and one that finds the socket empty.
 
+mod resist;
+mod rounds;
+
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, mpsc::Receiver};
 use std::time::Duration;
@@ -17,7 +20,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::{BotEnd, link::LinkProgress};
 
-use super::allowance::{Flood, Taken};
+use super::allowance::Taken;
 use super::bot_leg::{BotLeg, Scratch};
 use super::call::{Call, Fate};
 use super::closing_links::ClosingLinks;
@@ -49,7 +52,6 @@ pub(super) struct Worker<C, E> {
     poll: Poll,
     commands: Receiver<Command>,
     ports: Arc<Ports>,
-    silence: Duration,
     clock: C,
     on_event: E,
     calls: Slab<Call>,
@@ -66,13 +68,21 @@ pub(super) struct Worker<C, E> {
     closing_links: ClosingLinks,
 }
 
+/// Sends a packet. One that can't be sent is lost, as RTP is.
+fn send(socket: &UdpSocket, packet: &[u8], to: SocketAddr) {
+    // The error may be that of an earlier packet, reported by ICMP: then nothing was sent now.
+    let is_reported = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    if socket.send_to(packet, to).is_err_and(is_reported) {
+        let _ = socket.send_to(packet, to);
+    }
+}
+
 impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static> Worker<C, E> {
     pub(super) fn new(
         index: usize,
         poll: Poll,
         commands: Receiver<Command>,
         ports: Arc<Ports>,
-        silence: Duration,
         (clock, on_event): (C, E),
     ) -> Self {
         Self {
@@ -80,7 +90,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             poll,
             commands,
             ports,
-            silence,
             clock,
             on_event,
             calls: Slab::new(),
@@ -108,6 +117,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
     fn run(mut self) {
         let mut events = Events::with_capacity(1_024);
         let mut round_at = (self.clock)() + ROUND;
+        let mut made_at = round_at;
         let mut unread = Vec::new();
 
         while !self.ports.is_stopped() {
@@ -128,12 +138,16 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             std::mem::swap(&mut unread, &mut self.unread);
             let ready = events
                 .iter()
-                .map(|event| (event.token(), event.is_writable()));
-            for (token, is_writable) in ready.chain(unread.drain(..).map(|token| (token, false))) {
+                .map(|event| (event.token(), event.is_writable(), event.is_error()));
+            let unread = unread.drain(..).map(|token| (token, false, false));
+            for (token, is_writable, has_failed) in ready.chain(unread) {
                 self.run_commands();
                 // A bot that sends without end delays no tick by more than its turn.
                 self.run_ticks();
                 if token != WAKER {
+                    if has_failed {
+                        self.read_errors(token);
+                    }
                     self.serve(token, is_writable);
                 }
             }
@@ -144,7 +158,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             self.hear_again(now);
             if now >= round_at {
                 round_at = now + ROUND;
-                self.make_round(now);
+                self.make_round(now.since(std::mem::replace(&mut made_at, now)), now);
             }
             self.report();
         }
@@ -183,7 +197,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
             Command::Update {
                 key,
-                agreed,
+                mut agreed,
                 rtcp,
                 now,
             } => {
@@ -191,10 +205,16 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.watch_rtcp(call, rtcp);
                     self.unfilter(call);
                     let call = &mut self.calls[call];
+                    self.ports.look_up(&mut agreed, now);
                     call.negotiate(agreed, now);
                     // A peer at our own port is a call of this node. Its agent may wait for a first packet, to learn our address from it.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
+                }
+            }
+            Command::Prove { key } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].prove();
                 }
             }
             Command::Speak { key, speech } => {
@@ -381,6 +401,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             let octets = &mut self.buffer[..length];
             if rtcp::is_rtcp(octets) {
                 call.receive_rtcp(octets, source, now);
+                if call.take_back() {
+                    self.news.push((call.key, MediaEvent::Heard));
+                }
                 continue;
             }
             match call.receive(
@@ -391,12 +414,17 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 now,
             ) {
                 Fate::Echoed(to, packet) => {
-                    // A packet that can't be sent is lost, as RTP is.
-                    let _ = call.socket.send_to(packet, to);
+                    send(&call.socket, packet, to);
                     self.packets.echoed += 1;
                 }
                 Fate::Passed => self.packets.passed += 1,
                 Fate::Discarded => self.packets.discarded += 1,
+            }
+            if call.take_back() {
+                self.news.push((call.key, MediaEvent::Heard));
+            }
+            if let Some((trunk, ip)) = call.take_new_ip() {
+                ports.known_ips.note(trunk, ip, now);
             }
             // An echo has no ticks, so its reports are sent when packets come.
             if call.is_echo() {
@@ -427,6 +455,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                         continue;
                     }
                     call.receive_rtcp(&self.buffer[..length], source, now);
+                    if call.take_back() {
+                        self.news.push((call.key, MediaEvent::Heard));
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // An ICMP error of an earlier report.
@@ -434,48 +465,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             }
         }
         self.unread.push(Socket::Rtcp(place).token());
-    }
-
-    /// Acts against a flood on a call's RTP socket. Returns whether the socket is still read.
-    fn resist(&mut self, place: usize, flood: Flood, now: Moment) -> bool {
-        let token = Socket::Rtp(place).token();
-        if let Flood::OtherThan(expected) = flood
-            && let Some((call, socket)) = self.socket(token)
-        {
-            let key = call.key;
-            let filtered = self.floods.filter(&socket, &expected, key, token, now);
-            if filtered.is_ok() {
-                return true;
-            }
-        }
-        self.pause(token, now);
-        false
-    }
-
-    fn unfilter(&mut self, place: usize) {
-        let token = Socket::Rtp(place).token();
-        if let Some((call, socket)) = self.socket(token) {
-            let key = call.key;
-            self.floods.unfilter(&socket, key, token);
-        }
-    }
-
-    fn pause(&mut self, token: Token, now: Moment) {
-        if let Some((call, socket)) = self.socket(token) {
-            let key = call.key;
-            let registry = self.poll.registry();
-            self.floods.pause(registry, &socket, key, token, now);
-        }
-    }
-
-    fn hear_again(&mut self, now: Moment) {
-        while let Some(measure) = self.floods.next_over(now) {
-            // The place may hold another call by now.
-            let known = self.socket(measure.token);
-            if let Some((_, socket)) = known.filter(|(call, _)| call.key == measure.key) {
-                measure.end(self.poll.registry(), &socket);
-            }
-        }
     }
 
     /// Returns the UDP socket of a token, with its call.
@@ -549,8 +538,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     // A tick counts at the time at which it was due. At `now`, ticks caught up would share one slot.
                     call.tick(&mut *self.buffer, &mut self.scratch, &mut self.news, due.at)
                 {
-                    // A packet that can't be sent is lost, as RTP is.
-                    let _ = call.socket.send_to(packet, to);
+                    send(&call.socket, packet, to);
                 }
 
                 call.report(|to| self.ports.is_listener(to), due.at);
@@ -573,27 +561,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 self.meters.first_word(after);
             }
             (self.on_event)(key, event);
-        }
-    }
-
-    fn make_round(&mut self, now: Moment) {
-        for (_, call) in &mut self.calls {
-            if call.report_silence(self.silence, now) {
-                self.news.push((call.key, MediaEvent::Silent));
-            }
-        }
-        self.closing_links.make_round(now);
-        self.publish();
-        if self.index == 0 {
-            self.ports.shrink();
-        }
-    }
-
-    fn publish(&mut self) {
-        self.meters.packets(&std::mem::take(&mut self.packets));
-        if self.index == 0 {
-            metrics::gauge!("trunkline_media_calls").set(self.ports.open_calls() as f64);
-            metrics::gauge!("trunkline_media_sockets").set(self.ports.bound() as f64);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each check is a file: `listen` the daemon and its ports, `names` and `media` the advertised addresses,
 //! `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `failed_calls`
-//! calls that runtimes didn't take, `challenges` peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
+//! calls that runtimes didn't take, `withheld_audio` calls whose agent wasn't heard at first, `challenges` peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
 
 mod addresses;
 mod challenges;
@@ -14,6 +14,7 @@ mod names;
 mod orgs;
 mod ping;
 mod reach;
+mod withheld_audio;
 
 use std::cmp::Reverse;
 
@@ -121,6 +122,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
                 deployment.calls = orgs.calls();
                 findings.extend(orgs.examine(&store, &deployment, now()).await);
                 findings.extend(failed_calls::examine(&store, &orgs).await);
+                findings.extend(withheld_audio::examine(&store, &orgs).await);
                 findings.extend(challenges::examine(&store, &orgs, now()).await);
                 let reserved = ReservedNames::find(config, &deployment.resolver).await;
                 let policy = configured_policy(config).reserving(reserved.peers());

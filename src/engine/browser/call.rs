@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_net::listener::InProcess;
-use trunkline_net::media::{Media, NegotiatedMedia};
+use trunkline_net::media::{Media, MediaPeer, NegotiatedMedia};
 use trunkline_sip::dialog::sdp::{Audio, Direction};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use uuid::Uuid;
@@ -175,6 +175,7 @@ impl RunningCall {
             direction: audio.direction,
             sources: [remote.ip(); 2],
             from_any: false,
+            peer: MediaPeer::default(),
         };
         self.negotiation.agree(&self.wires.media, self.key, agreed);
     }
@@ -239,7 +240,6 @@ mod tests {
             ips: vec![ip],
             own: vec![ip],
             listeners: Vec::new(),
-            silence: PATIENCE,
             workers: 1,
         };
         let entropy = Entropy::from_seed([1; 32]);
@@ -260,6 +260,7 @@ mod tests {
             direction: Direction::SendRecv,
             sources: [ip; 2],
             from_any: false,
+            peer: MediaPeer::default(),
         };
         negotiation.agree(&media, KEY, agreed);
 

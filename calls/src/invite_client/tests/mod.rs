@@ -94,6 +94,7 @@ impl World {
             max_duration: Duration::from_secs(900),
             session_expires: 120,
             dead_peer: Duration::from_secs(300),
+            media_silence: Duration::from_secs(30),
             min_se: 90,
             keep_alive: Duration::from_secs(25),
             listeners: vec![

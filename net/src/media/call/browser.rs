@@ -59,9 +59,9 @@ impl Call {
         // Taken also if a key is sent in its place: speech that waited for the key would be late from then on.
         let spoken = browser.speak();
 
-        // A key waits until the peer is heard, as a bot's does. Otherwise its beginning would be lost.
-        let waits = self.session.waits_for_peer();
-        let key = if waits { None } else { browser.keys().next() };
+        // A key waits until the peer is there, as a bot's does. Otherwise its beginning would be lost.
+        let listens = self.session.audience().listens();
+        let key = if listens { browser.keys().next() } else { None };
         let mut frame = spoken.unwrap_or([g711::SILENCE; FRAME]);
         if let Some(key) = key {
             if self.session.wants_tones() {
@@ -91,7 +91,7 @@ mod tests {
     use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
     use super::*;
-    use crate::media::negotiated::NegotiatedMedia;
+    use crate::media::negotiated::{MediaPeer, NegotiatedMedia};
     use crate::media::session::Session;
 
     const EVENT: u8 = 101;
@@ -122,6 +122,7 @@ mod tests {
             direction: Direction::SendRecv,
             sources: [peer.ip(); 2],
             from_any: false,
+            peer: MediaPeer::default(),
         };
         call.negotiate(agreed, at_millis(0));
         call.start_browser(at_millis(0));

@@ -87,6 +87,10 @@ impl Call {
             peer.ip().to_canonical() == source.ip().to_canonical()
                 && ports.contains(&Some(source.port()))
         });
+        // Without audio it still shows that the peer listens.
+        let was_silent = self.session.is_silent();
+        self.session.notice(octets, source, now);
+        self.end_silence(was_silent);
         if is_peer {
             let (ssrc, _) = self.session.stream();
             self.surplus.add(octets.len());

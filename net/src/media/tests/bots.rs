@@ -139,7 +139,6 @@ fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversat
         ips: vec![loopback(test)],
         own: Vec::new(),
         listeners: Vec::new(),
-        silence: Duration::from_secs(30),
         workers: 1,
     };
     let report = move |key, event| reports.send((key, event)).unwrap_or_default();
