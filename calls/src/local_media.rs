@@ -78,7 +78,8 @@ impl Bridge {
         let is_trunk = self.is_trunk(id);
         let peer = self.legs.sip_mut(id);
         let is_news = peer.is_some_and(|peer| peer.known_addresses.prove(flow));
-        if is_news && is_trunk && self.is_local() {
+        let is_open = self.local().is_some_and(|media| media.local.is_some());
+        if is_news && is_trunk && is_open {
             let call = self.key;
             cx.core.effects.push_back(Effect::ProveMedia { call });
         }

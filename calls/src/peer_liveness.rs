@@ -59,15 +59,16 @@ impl PeerLiveness {
         self.is_repeated = false;
     }
 
-    /// Notes that no media has come for `silence` from the peer, which should send some. Schedules a probe at once, and returns when the leg's
-    /// timer has to fire; `None` if a probe is due anyway, or a message has come from the peer meanwhile.
+    /// Notes that no media has come for `silence` from the peer, which should send some. Schedules a probe for when no message has come from it
+    /// for as long, and returns when the leg's timer has to fire; `None` if a probe is due anyway.
     pub(crate) fn doubt_silent(&mut self, silence: Duration, now: Moment) -> Option<Moment> {
-        if self.ask_at.is_some() || now.since(self.heard) < silence {
+        if self.ask_at.is_some() {
             return None;
         }
+        let at = now.max(self.heard + silence);
         self.is_silent = true;
-        self.ask_at = Some(now);
-        Some(self.session.map_or(now, |session| session.due.min(now)))
+        self.ask_at = Some(at);
+        Some(self.session.map_or(at, |session| session.due.min(at)))
     }
 
     /// Returns whether the probes are for a peer that sends no media.
@@ -324,11 +325,14 @@ mod tests {
         };
 
         let mut liveness = begun();
-        assert_eq!(
-            liveness.doubt_silent(silence, after(29)),
-            None,
-            "it was heard"
-        );
+        liveness.hear(after(1));
+        let asked = liveness.doubt_silent(silence, after(30));
+        assert_eq!(asked, Some(after(31)), "its ACK came later");
+        liveness.hear(after(30));
+        let never = liveness.silent_at(Duration::ZERO);
+        assert_eq!(never, None, "a message is life");
+
+        let mut liveness = begun();
         assert_eq!(liveness.doubt_silent(silence, after(30)), Some(after(30)));
         assert_eq!(
             liveness.doubt_silent(silence, after(31)),

@@ -203,6 +203,52 @@ fn a_third_party_in_sdp_gets_no_more_than_the_invite_had_and_no_mark_comes_back(
 }
 
 #[test]
+fn a_third_party_in_a_callees_sdp_gets_no_more_than_a_few_packets() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &websocket(&server));
+    let peer = Peer::on(PEER, daemon.sip());
+    let place = json!({"host": PEER.to_string(), "port": peer.own.port()});
+    give_trunk(&daemon, Runtime::new(), &place);
+    order(&daemon, &json!({}));
+    let (invite, victim) = (peer.request("INVITE"), Rtp::new(OTHER));
+    let sdp = offer(victim.address());
+    peer.reply_with_sdp(&invite, "200 OK", &sdp);
+    peer.request("ACK");
+    let bot = server.accepted();
+    bot.event("start");
+    bot.play(&[WORD; 160 * 200]);
+    wait_for_row(&daemon, "media: audio is withheld from 127.0.0.3:");
+    let octets = received(&victim);
+    assert!(octets <= 300 + sdp.len(), "{octets} octets");
+    let dialog = Dialog::called(&invite, peer.tag);
+    assert_eq!(dialog.status(&peer, (1, "BYE"), ""), 200);
+}
+
+#[test]
+fn a_caller_that_sends_nothing_hears_a_prompt_whole() {
+    const GOODBYE: &[u8] = include_bytes!("../../assets/spoken/goodbye.ulaw");
+    let daemon = setup().serve();
+    let steps = json!({
+        "start": {"do": "play", "prompt": {"bundled": "goodbye"}, "next": "end"},
+        "end": {"do": "hang_up"},
+    });
+    let flow = json!({"start": "start", "steps": steps});
+    set(&daemon, &json!({"type": "builtin", "flow": flow}));
+    for manner in [Manner::Silent, Manner::RecvOnly] {
+        let rtp = Rtp::new(PEER);
+        let (_talker, _) = call(&daemon, &manner.sdp(rtp.address()));
+        let mut audio = Vec::new();
+        let whole = Deadline::after(PATIENCE).poll(|| {
+            audio.extend(rtp.audio()?);
+            let mut windows = audio.windows(GOODBYE.len());
+            windows.any(|window| window == GOODBYE).then_some(())
+        });
+        assert!(whole.is_some(), "{manner:?}: {} octets", audio.len());
+    }
+}
+
+#[test]
 fn media_addresses_of_the_operator_are_heard_at_once() {
     let setup = setup();
     setup.media_address(&OTHER.to_string());

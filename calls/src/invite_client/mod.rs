@@ -398,9 +398,9 @@ impl InviteClient {
         };
 
         cx.look_up(&dialog, flow);
-        let credentials = self.plan.credentials_at(flow.peer.ip());
+        let held = self.plan.credentials_at(flow.peer.ip());
         let credentials =
-            credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
+            held.map(|it| it.answered_at(&self.plan.hosts, self.addresses.as_slice()));
         let mut ack_lines = Vec::new();
         // RFC 3261 §13.2.2.4: it "MUST contain the same credentials as the INVITE", yet only where they belong.
         if let Some(held) = &credentials {
@@ -417,7 +417,7 @@ impl InviteClient {
             fork: fork.map_or(self.forks, |fork| fork.number),
             cseq: attempt.requests,
             flow,
-            is_from_target: attempt.flow.peer.ip().to_canonical() == flow.peer.ip().to_canonical(),
+            is_from_target: attempt.flow.peer.ip() == flow.peer.ip(),
             uri,
             dialog,
             sdp: match fork.and_then(|fork| fork.sdp.clone()) {

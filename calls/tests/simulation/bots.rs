@@ -36,7 +36,7 @@ const FOUND: [(u64, &str); 3] = [
 ];
 
 /// Events of any run of some length.
-const SURE: [&str; 16] = [
+const SURE: [&str; 15] = [
     "Refused(480)",
     "Refused(503)",
     "Up",
@@ -47,7 +47,6 @@ const SURE: [&str; 16] = [
     "bot silent",
     "bot started",
     "completed hung up",
-    "completed media_silent",
     "completed runtime_unreachable",
     "failed runtime_unreachable",
     "held",

@@ -31,13 +31,12 @@ const FOUND: [(u64, &str); 2] = [
 ];
 
 /// Events of any run of some length.
-const SURE: [&str; 14] = [
+const SURE: [&str; 13] = [
     "Refused(503)",
     "Up",
     "bot closed",
     "bot started",
     "completed hung up",
-    "completed media_silent",
     "flow begins",
     "flow hands off",
     "flow hears a key",

@@ -303,7 +303,7 @@ impl Node {
         }
     }
 
-    /// The echo agent has heard nothing for too long.
+    /// The callers of media of ours are silent: they are asked whether they are still there.
     pub(crate) fn silence(&mut self, now: Moment) {
         let mut open: Vec<CallKey> = self.media.iter().copied().collect();
         open.sort_by_key(|key| format!("{key:?}"));

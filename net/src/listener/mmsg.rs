@@ -408,29 +408,22 @@ pub(super) fn prepare(
     let fd = socket.as_raw_fd();
     let wants_destination = i32::from(address.ip().is_unspecified());
 
-    if address.is_ipv6() {
-        set_option(
-            fd,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_RECVPKTINFO,
-            wants_destination,
-        )?;
-        set_option(
-            fd,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DONT,
-        )?;
-    } else {
-        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, wants_destination)?;
-        set_option(
-            fd,
+    let (level, destination, discovery, none) = match address {
+        SocketAddr::V4(_) => (
             libc::IPPROTO_IP,
+            libc::IP_PKTINFO,
             libc::IP_MTU_DISCOVER,
             libc::IP_PMTUDISC_DONT,
-        )?;
-    }
-
+        ),
+        SocketAddr::V6(_) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_RECVPKTINFO,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DONT,
+        ),
+    };
+    set_option(fd, level, destination, wants_destination)?;
+    set_option(fd, level, discovery, none)?;
     report_unreachable(socket, address.ip())?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;

@@ -574,19 +574,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The voice that the agent speaks with; `null` for the runtime's own.",
         "",
     ),
-    (
-        "wake",
-        "Moment of an outbound call at which the WebSocket is opened.",
-        "",
-    ),
+    ("wake", "When the WebSocket of an outbound call opens.", ""),
     ("way", "The method of the transfer.", ""),
     ("webhook_id", "The webhook's id.", ""),
     ("webhooks", "Number of webhooks that the org may have.", ""),
-    (
-        "website",
-        "The org's website.",
-        r#""https://bakery.example""#,
-    ),
+    ("website", "The org's website.", r#""https://a.example""#),
     (
         "widget_token",
         "The token that a web page identifies the org with.",
