@@ -389,8 +389,7 @@ impl InviteClient {
         let (owner, status) = (self.leg.owner, message.status());
         self.attempts.answered(cx, owner, &attempt.target, status);
 
-        let uri = attempt.target.uri.clone();
-        let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
+        let Some(dialog) = Dialog::uac(attempt.target.uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
             refuse_late_answer(cx, flow, client, message);
             self.last = Some(UNREACHABLE);
@@ -398,9 +397,9 @@ impl InviteClient {
         };
 
         cx.look_up(&dialog, flow);
-        let held = self.plan.credentials_at(flow.peer.ip());
+        let credentials = self.plan.credentials_at(flow.peer.ip());
         let credentials =
-            held.map(|it| it.answered_at(&self.plan.hosts, self.addresses.as_slice()));
+            credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
         let mut ack_lines = Vec::new();
         // RFC 3261 §13.2.2.4: it "MUST contain the same credentials as the INVITE", yet only where they belong.
         if let Some(held) = &credentials {
@@ -418,7 +417,7 @@ impl InviteClient {
             cseq: attempt.requests,
             flow,
             is_from_target: attempt.flow.peer.ip() == flow.peer.ip(),
-            uri,
+            uri: attempt.target.uri.clone(),
             dialog,
             sdp: match fork.and_then(|fork| fork.sdp.clone()) {
                 _ if has_sdp(message) => AnswerSdp::InBody,
