@@ -64,6 +64,19 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     ]);
     assert_eq!(run(&["trunk", "dedicated", "--org", end]), json!([]));
 
+    let listed = run(&["trunk", "media-address", "203.0.113.9/24", "--org", end]);
+    assert_eq!(listed[0]["network"], "203.0.113.0/24", "{listed}");
+    assert_eq!(run(&["trunk", "media-addresses", "--org", end]), listed);
+    run(&[
+        "trunk",
+        "remove-media-address",
+        "203.0.113.0/24",
+        "--org",
+        end,
+        "--yes",
+    ]);
+    assert_eq!(run(&["trunk", "media-addresses", "--org", end]), json!([]));
+
     let kept = run(&["org", "retention", end, "--calls-days", "90"]);
     assert_eq!(kept[0]["days"], 90, "{kept}");
     let kept = run(&["org", "retention", end, "--calls-days", "default"]);
