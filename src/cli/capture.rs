@@ -9,6 +9,7 @@ use trunkline_capture::CaptureFault;
 use trunkline_capture::anonymise::Anonymiser;
 use trunkline_capture::flow;
 use trunkline_capture::import::{Summary, import};
+use trunkline_store::whole_file::WholeFile;
 
 use super::Failure;
 
@@ -83,23 +84,11 @@ impl Import {
             };
         }
 
-        // Write to a temporary file beside the output: an existing file stays if the import fails.
-        let mut name = self.output.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = self.output.with_file_name(name);
-        // A file or a link that is there under this name is not ours to write to.
-        let file = File::create_new(&part)?;
-        let written =
-            write(input, anonymiser, source, &mut BufWriter::new(file)).and_then(|summary| {
-                std::fs::rename(&part, &self.output)?;
-                Ok(summary)
-            });
-
-        if written.is_err() {
-            let _ = std::fs::remove_file(&part);
-        }
-
-        written
+        // An existing file stays if the import fails.
+        let mut output = WholeFile::create(&self.output, 0o666)?;
+        let summary = write(input, anonymiser, source, &mut BufWriter::new(&mut output))?;
+        output.finish()?;
+        Ok(summary)
     }
 
     fn say(&self, summary: &Summary) {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
 use serde::{Deserialize, Serialize};
+use trunkline_store::whole_file;
 
+use super::Failure;
 use super::output::{Output, Tabular};
-use super::{Failure, replace_file};
 
 /// Maximum length of a key on standard input, in octets.
 const MAX_KEY: u64 = 8 * 1024;
@@ -156,7 +157,7 @@ fn write(path: &Path, contexts: &Contexts) -> std::io::Result<()> {
         .mode(0o700)
         .create(directory)?;
 
-    replace_file::replace(path, 0o600, &serde_json::to_vec_pretty(contexts)?)
+    whole_file::write(path, 0o600, &serde_json::to_vec_pretty(contexts)?)
 }
 
 /// Returns the user's folder for files of the command line.

@@ -28,7 +28,6 @@ mod number;
 mod output;
 mod paste;
 mod quickstart;
-mod replace_file;
 mod replay;
 mod resource;
 mod route;

@@ -20,14 +20,14 @@ use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_store::{
     InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, OPERATOR_EMAIL, Org,
-    Store, agents, events, inbound_trunks, numbers, orgs, partners,
+    Store, agents, events, inbound_trunks, numbers, orgs, partners, whole_file,
 };
 use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
 use super::session::running_sip;
-use super::{Failure, now, output, replace_file, startup};
+use super::{Failure, now, output, startup};
 use crate::api::{SCOPES, create_partner_key, operators_login_link, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
@@ -185,7 +185,7 @@ fn write_peers(
     let mut directory = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
         .create(&config.data_dir)
-        .and_then(|()| replace_file::replace(&path, 0o644, document.to_string().as_bytes()))
+        .and_then(|()| whole_file::write(&path, 0o644, document.to_string().as_bytes()))
         .map_err(|error| failed(&error))
 }
 

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::private;
+use trunkline_store::whole_file::{UNFINISHED, WholeFile};
 
 use super::block::{Block, BlockQuery, HEAD, Head};
 use super::removal_filter::RemovalFilter;
@@ -306,29 +306,13 @@ impl Segment {
 /// 2026-01-01. A machine whose clock has no battery shows an earlier time after its start, until it hears from a time server.
 const CLOCK_IS_SET: Moment = Moment::from_secs(1_767_225_600);
 
-/// Extension of a segment that will replace another.
-const UNFINISHED: &str = "new";
-
 /// Replaces a segment atomically. The new file has `retained_from` as its modification time.
 fn replace(path: &Path, octets: &[u8], retained_from: Moment) -> io::Result<()> {
-    let unfinished = path.with_extension(UNFINISHED);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(private::FILE)
-        .open(&unfinished)?;
+    let mut file = WholeFile::create(path, private::FILE)?;
     file.write_all(octets)?;
     // A restart takes the start of the retention from here, and a removal must not prolong it for the other messages.
-    set_modified(&file, retained_from)?;
-    // Before the rename: after a crash the name must lead to a whole file.
-    file.sync_all()?;
-    std::fs::rename(&unfinished, path)?;
-    match path.parent() {
-        // The rename has to outlive a crash too, or the removed messages would be back.
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    set_modified(file.file(), retained_from)?;
+    file.finish()
 }
 
 /// Removes the file of a segment; false if it is still there. The next block tries again.

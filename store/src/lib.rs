@@ -99,6 +99,7 @@ pub mod usage;
 mod value;
 pub mod versions;
 pub mod webhooks;
+pub mod whole_file;
 
 pub use acting::{Acting, Actor, ActorKind, AuditedAction};
 pub use agent_config::AgentConfig;

@@ -17,6 +17,7 @@ use super::open_fault::OpenFault;
 use super::pool::Pool;
 use super::tx::Tx;
 use crate::private;
+use crate::whole_file::WholeFile;
 
 const FILE: &str = "keys.json";
 /// Lock that serialises the creation of keys on PostgreSQL.
@@ -246,14 +247,13 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         reason: "its contents are no keys".to_owned(),
     })?;
 
-    beside(&path, &text)
-        .and_then(|beside| {
-            let _ = std::os::unix::fs::chown(&beside, uid, gid);
-            // A process that reads the keys meanwhile finds the old or the new ones, never a part.
-            std::fs::rename(beside, &path)
-        })
-        .and_then(|()| sync_directory(&path))
-        .map_err(broken)?;
+    // A process that reads the keys meanwhile finds the old or the new ones, never a part.
+    let written = WholeFile::create(&path, private::FILE).and_then(|mut file| {
+        let _ = std::os::unix::fs::fchown(file.file(), uid, gid);
+        file.write_all(text.as_bytes())?;
+        file.finish()
+    });
+    written.map_err(broken)?;
 
     Ok(keyring)
 }

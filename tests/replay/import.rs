@@ -1,7 +1,10 @@
 //! `trunkline capture import`: our own capture in every framing, damaged files, and captures of others where they are installed.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use trunkline_testkit::shell::Shell;
 
@@ -296,9 +299,98 @@ fn what_cannot_be_used_says_why_and_leaves_what_was_there() {
         std::fs::read_to_string(shell.path("out.flow")).expect("as the test made it"),
         "as it was"
     );
-    let left = std::fs::read_dir(shell.path("")).expect("the folder");
-    let mut names = left.map(|entry| entry.expect("an entry").file_name());
-    assert!(!names.any(|name| name.to_string_lossy().ends_with(".part")));
+    assert_eq!(names(&shell), ["capture", "out.flow"], "nothing is left");
+}
+
+/// Names in the folder.
+fn names(shell: &Shell) -> Vec<String> {
+    let entries = std::fs::read_dir(shell.path("")).expect("the folder");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Makes a special file in the shell's folder; false if the system refuses.
+fn make(shell: &Shell, name: &str, kind: FileType, device: u64) -> bool {
+    mknodat(CWD, shell.path(name), kind, Mode::RUSR | Mode::WUSR, device).is_ok()
+}
+
+#[test]
+fn only_regular_files_are_replaced_by_the_output() {
+    let shell = Shell::new();
+    shell.write("out.flow", "as it was");
+    symlink("out.flow", shell.path("link")).expect("a link");
+    symlink("later.flow", shell.path("dangling")).expect("a link");
+    assert!(make(&shell, "fifo", FileType::Fifo, 0));
+    symlink("fifo", shell.path("link of fifo")).expect("a link");
+    let capture = pcap(101, &[ipv4(&udp(INVITE.as_bytes(), false), 17, 0, false)]);
+    shell.write("capture", capture);
+    let import = |output: &str| {
+        let ran = shell.run(&["capture", "import", "capture", "-o", output]);
+        assert_eq!(ran.code, Some(0), "{output}: {}", ran.stderr);
+        ran.stdout
+    };
+    let kind = |name: &str| {
+        let metadata = std::fs::symlink_metadata(shell.path(name)).expect("it is there");
+        metadata.file_type()
+    };
+    let is_flow = |text: &str| text.contains("INVITE sip:+442071838750@");
+
+    for (name, leads_to) in [("link", "out.flow"), ("dangling", "later.flow")] {
+        import(name);
+        assert!(kind(name).is_symlink(), "{name}");
+        let text = std::fs::read_to_string(shell.path(leads_to)).expect("it is there");
+        assert!(is_flow(&text), "{name}: {text}");
+    }
+
+    for name in ["fifo", "link of fifo"] {
+        // Read and write, so that the open waits for nobody, and a daemon that replaces the FIFO leaves nobody waiting.
+        let path = shell.path("fifo");
+        let open = std::fs::File::options().read(true).write(true).open(path);
+        let mut open = open.expect("the FIFO");
+        import(name);
+        assert!(kind("fifo").is_fifo(), "{name}");
+        let mut octets = [0; 4_096];
+        open.write_all(b"\n").expect("room for an end");
+        let length = open.read(&mut octets).expect("the flow");
+        let text = String::from_utf8_lossy(&octets[..length]);
+        assert!(is_flow(&text), "{name}: {text}");
+    }
+    assert!(kind("link of fifo").is_symlink());
+
+    // A device as `/dev/null` is: 1, 3. Not that one itself, which a fault would take from the whole machine.
+    let is_made = make(&shell, "null", FileType::CharacterDevice, makedev(1, 3));
+    if is_made && std::fs::write(shell.path("null"), "").is_ok() {
+        let printed = import("null");
+        assert!(printed.starts_with("1 message in 1 call"), "{printed}");
+        assert!(kind("null").is_char_device());
+    } else {
+        eprintln!("SKIPPED: making a device needs root");
+    }
+
+    // The names of open files: what the shell has there already stays.
+    let log = std::fs::File::options();
+    let log = log
+        .clone()
+        .create(true)
+        .append(true)
+        .open(shell.path("log"));
+    let mut log = log.expect("a log");
+    log.write_all(b"before\n").expect("written");
+    let mut command = shell.command(&["capture", "import", "capture", "-o", "/dev/stdout"]);
+    let status = command.stdout(log).status().expect("it runs");
+    assert!(status.success());
+    let text = std::fs::read_to_string(shell.path("log")).expect("the log");
+    assert!(text.starts_with("before\n") && is_flow(&text), "{text}");
+
+    let left: Vec<String> = names(&shell)
+        .into_iter()
+        .filter(|name| name.ends_with(".new"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

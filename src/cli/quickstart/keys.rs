@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use trunkline_store::{Store, org_keys, partners, private};
+use trunkline_store::{Store, org_keys, partners, private, whole_file};
 use uuid::Uuid;
 
-use crate::cli::replace_file::replace;
 use crate::cli::{Failure, now};
 use crate::config::Config;
 
@@ -76,7 +75,7 @@ impl KeptKeys {
 
         // With PostgreSQL, nothing else has created the directory.
         private::directory(&config.data_dir)
-            .and_then(|()| replace(&file, private::FILE, &sealed))
+            .and_then(|()| whole_file::write(&file, private::FILE, &sealed))
             .map_err(|error| {
                 Failure::Command(format!("{} can't be written: {error}", file.display()))
             })

@@ -22,6 +22,7 @@ use super::recent::RecentWrite;
 use super::segment::Segment;
 use super::settings::Settings;
 use super::shared::Shared;
+use crate::{private, whole_file};
 
 /// Most facts of one call of [`Project::project`]: after a backlog a few large transactions cost less than many small ones.
 const CHUNK: usize = 4_096;
@@ -496,20 +497,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         return Ok(gone);
     }
 
-    let new = directory.join("set-aside.new");
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-
-    file.write_all(&left)?;
-    // Synced before the rename: otherwise a crash could leave an empty file under the old name.
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    sync_entries(directory)?;
-
+    whole_file::write(&path, private::FILE, &left)?;
     Ok(gone)
 }
 
