@@ -56,6 +56,9 @@ pub struct ReceivedMedia {
     pub packets_lost: u64,
     /// Packets that came twice, or too late to be heard.
     pub packets_late: u64,
+    /// Packets that came, but too late for their audio to be passed on. Those that came twice aren't among them.
+    #[serde(default)]
+    pub packets_discarded: u64,
     /// Interarrival jitter at the end of the call (RFC 3550).
     pub jitter_ms: f64,
     /// Mean opinion score by ITU-T G.107, from 1 to 4.41; `null` where nothing came.

@@ -48,6 +48,7 @@ fn figures_of(figures: &MediaStatistics) -> MediaFigures {
             octets: figures.octets_received,
             packets_lost: figures.packets_lost,
             packets_late: figures.packets_late,
+            packets_discarded: figures.packets_discarded,
             jitter_ms: milliseconds(figures.jitter),
             mos: figures.mos.map(score),
         },

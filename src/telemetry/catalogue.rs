@@ -313,6 +313,11 @@ const COUNTERS: &[(&str, &str, Series)] = &[
         Bare,
     ),
     (
+        "trunkline_media_packets_too_late_total",
+        "RTP packets that came too late for their audio to be passed on to a bot",
+        Bare,
+    ),
+    (
         "trunkline_media_underruns_total",
         "Times that a bot's audio ran out inside a talk spurt",
         Bare,

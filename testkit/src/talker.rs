@@ -172,29 +172,51 @@ impl Rtp {
         self.send(to, &[0x80, 201, 0, 1, 1, 2, 3, 4]);
     }
 
-    /// Waits for a packet, but no longer than 20 ms; returns its audio.
-    pub fn audio(&self) -> Option<Vec<u8>> {
+    /// Sends a packet of this payload type and payload, the next of the stream.
+    pub fn send_as(&self, to: SocketAddr, payload_type: u8, payload: &[u8]) {
+        self.send_numbered(to, payload_type, self.next(), payload);
+    }
+
+    /// Sends a packet under a sequence number of the test's own.
+    pub fn send_numbered(&self, to: SocketAddr, payload_type: u8, sequence: u16, payload: &[u8]) {
+        let packet = packet(payload_type, sequence, self.address().port(), payload);
+        self.send(to, &packet);
+    }
+
+    /// Waits for a packet, but no longer than 20 ms; returns its payload type and payload.
+    pub fn received(&self) -> Option<(u8, Vec<u8>)> {
         const HEADER: usize = 12;
         let mut octets = [0; 2_048];
         let (length, _) = self.socket.recv_from(&mut octets).ok()?;
-        octets.get(HEADER..length).map(<[u8]>::to_vec)
+        let payload = octets.get(HEADER..length)?;
+        Some((octets[1] & 0x7f, payload.to_vec()))
+    }
+
+    /// Waits for a packet, but no longer than 20 ms; returns its audio.
+    pub fn audio(&self) -> Option<Vec<u8>> {
+        self.received().map(|(_, payload)| payload)
     }
 
     /// Presses a key and releases it: one packet of its event, and three of the event's end (RFC 4733 §2.5.1.4). All have the timestamp of its
     /// beginning, where the marker is set (§2.5.1.1, §2.5.1.2).
     pub fn press(&self, to: SocketAddr, digit: u8) {
+        self.press_as(to, 101, digit);
+    }
+
+    /// The same under another payload type.
+    pub fn press_as(&self, to: SocketAddr, payload_type: u8, digit: u8) {
         const MARKER: u8 = 0x80;
         const END: u8 = 0x80;
         const VOLUME: u8 = 10;
 
         let port = self.address().port();
         let begins = [digit, VOLUME, 0, 160];
-        let first = packet(MARKER | 101, self.next(), port, &begins);
+        let first = packet(MARKER | payload_type, self.next(), port, &begins);
         self.send(to, &first);
 
         for _ in 0..3 {
             let ended = [digit, END | VOLUME, 2, 128];
-            let mut last = packet(101, self.next(), port, &ended);
+            let mut last = packet(payload_type, self.next(), port, &ended);
             last[TIMESTAMP].copy_from_slice(&first[TIMESTAMP]);
             self.send(to, &last);
         }

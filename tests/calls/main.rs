@@ -11,6 +11,7 @@ mod bots_documented;
 mod bots_ends;
 mod bots_fallbacks;
 mod bots_hostile;
+mod bots_late;
 mod bots_load;
 mod bots_on_wire;
 mod bots_outbound;

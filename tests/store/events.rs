@@ -267,7 +267,7 @@ async fn an_end_tells_the_figures_of_its_media(db: &TestDb) {
     let org = org(&store, "Ours").await.id;
     let call = Uuid::from_u128(1);
     let figures = json!({
-        "received": {"packets": 95, "octets": 15_200, "packets_lost": 5, "packets_late": 0, "jitter_ms": 1.3, "mos": 3.57},
+        "received": {"packets": 95, "octets": 15_200, "packets_lost": 5, "packets_late": 0, "packets_discarded": 0, "jitter_ms": 1.3, "mos": 3.57},
         "sent": {"packets": 100, "octets": 16_000, "packets_lost": null, "jitter_ms": null, "mos": null},
         "round_trip_ms": 40.5,
         "first_word_ms": 640.0,

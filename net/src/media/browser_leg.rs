@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::wire::FRAME;
 
-use super::inbound::Inbound;
+use super::inbound::{Inbound, InboundCounts};
 use super::keys::SentKeys;
 use super::rtp::Header;
 
@@ -89,9 +89,9 @@ impl BrowserLeg {
         &mut self.keys
     }
 
-    /// Returns the number of packets that came after their audio was concealed, or twice.
-    pub(super) const fn late(&self) -> u64 {
-        self.inbound.counts().late
+    /// Returns the counts of the peer's audio.
+    pub(super) const fn counts(&self) -> InboundCounts {
+        self.inbound.counts()
     }
 }
 

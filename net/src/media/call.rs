@@ -504,7 +504,9 @@ impl Call {
         }
 
         if let Some(browser) = &self.browser {
-            self.figures.packets_late = browser.late();
+            let counts = browser.counts();
+            self.figures.packets_late = counts.late;
+            self.figures.packets_discarded = counts.discarded;
         }
         self.figures.packets_expected = self.reception.expected();
         self.figures.packets_lost = self.reception.lost();
@@ -515,6 +517,7 @@ impl Call {
     fn note(&mut self, bot: &BotLeg, now: Moment) {
         let (counts, past) = (bot.counts(), &self.past);
         self.figures.packets_late = past.packets_late + counts.inbound.late;
+        self.figures.packets_discarded = past.packets_discarded + counts.inbound.discarded;
         self.figures.underruns = past.underruns + counts.playout.underruns;
         self.figures.clears = past.clears + counts.playout.clears;
         self.figures.discarded = past.discarded + counts.playout.discarded;

@@ -36,6 +36,7 @@ pub(super) struct Meters {
     round_trip: Histogram,
     underruns: Counter,
     concealed: Counter,
+    too_late: Counter,
     discarded_octets: Counter,
     junk: Counter,
 }
@@ -65,6 +66,7 @@ impl Meters {
             round_trip: histogram!("trunkline_media_round_trip_seconds"),
             underruns: counter!("trunkline_media_underruns_total"),
             concealed: counter!("trunkline_media_concealed_frames_total"),
+            too_late: counter!("trunkline_media_packets_too_late_total"),
             discarded_octets: counter!("trunkline_media_bot_octets_discarded_total"),
             junk: counter!("trunkline_media_bot_junk_total"),
         }
@@ -92,6 +94,7 @@ impl Meters {
         }
         self.underruns.increment(counts.playout.underruns);
         self.concealed.increment(counts.inbound.concealed);
+        self.too_late.increment(counts.inbound.discarded);
         self.discarded_octets.increment(counts.playout.discarded);
         self.junk.increment(counts.junk);
     }

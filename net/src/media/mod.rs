@@ -237,6 +237,10 @@ fn describe() {
             "Frames of 20 ms to bots that were concealed or filled",
         ),
         (
+            "trunkline_media_packets_too_late_total",
+            "RTP packets that came too late for their audio to be passed on to a bot",
+        ),
+        (
             "trunkline_media_bot_octets_discarded_total",
             "Octets of bots' audio beyond ten minutes queued",
         ),

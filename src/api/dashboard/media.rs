@@ -15,6 +15,7 @@ pub(super) fn media(media: &Value) -> Markup {
     let rows = [
         ("Packets", "packets", ""),
         ("Lost", "packets_lost", ""),
+        ("Discarded", "packets_discarded", ""),
         ("Jitter", "jitter_ms", " ms"),
         ("Quality (MOS)", "mos", ""),
     ];
@@ -61,7 +62,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_a_dash() {
         let figures = json!({
-            "received": {"packets": 50, "octets": 8000, "packets_lost": 2, "packets_late": 0, "jitter_ms": 1.3, "mos": 4.2},
+            "received": {"packets": 50, "octets": 8000, "packets_lost": 2, "packets_late": 0, "packets_discarded": 7, "jitter_ms": 1.3, "mos": 4.2},
             "sent": {"packets": 40, "octets": 6400, "packets_lost": null, "jitter_ms": null, "mos": null},
             "round_trip_ms": null, "first_word_ms": 640.0, "clears": 0, "clear_to_silence_ms": null,
             "underruns": 0, "discarded_octets": 0, "unknown_messages": 3,
@@ -71,6 +72,7 @@ mod tests {
             "<div>50</div>",
             "<div>40</div>",
             "<div>2</div>",
+            "<div>7</div>",
             "<div>–</div>",
             "<div>1.3 ms</div>",
             "data-label=\"To the caller or callee\"",
