@@ -11,7 +11,7 @@ use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{WrongPart, client};
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
@@ -224,10 +224,12 @@ pub struct MediaRecord {
 pub struct AgreedMedia {
     /// Address of the caller's audio.
     pub remote: SocketAddr,
-    /// Payload of the agreed codec.
+    /// Payload of the audio that is sent.
     pub payload: AudioPayload,
-    /// Payload type of telephone-event, where agreed.
+    /// Payload type of the telephone-events that are sent, where agreed.
     pub telephone_event: Option<u8>,
+    /// Payload types that the caller may send.
+    pub received: PayloadTypes,
     /// Our direction.
     pub direction: Direction,
     /// IPs that the caller's packets are expected from. Both may be the same.

@@ -295,7 +295,10 @@ impl Holding {
         let progress = self.hold.accepted(answer, heard, cx.now);
 
         let answer = answer.filter(|_| is_of_caller);
-        let audio = answer.filter(|_| is_local).and_then(sdp::read_answer);
+        let offer = bridge.told_to_trunk();
+        let audio = answer
+            .filter(|_| is_local)
+            .and_then(|answer| sdp::read_answer(&offer, answer));
         if let Some(answer) = answer.filter(|_| !is_local) {
             self.hear_answer(bridge, answer);
         }

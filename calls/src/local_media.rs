@@ -143,7 +143,7 @@ impl Bridge {
     }
 
     /// The SDP that the peer on the trunk has of us; empty before the first.
-    fn told_to_trunk(&self) -> Arc<[u8]> {
+    pub(crate) fn told_to_trunk(&self) -> Arc<[u8]> {
         let told = self.trunk().and_then(SipPeer::shared_local_sdp);
         told.map_or_else(Arc::default, Arc::clone)
     }
@@ -196,6 +196,7 @@ impl Relay<'_> {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
+            received: audio.received,
             direction: audio.direction,
             sources,
             from_any,
@@ -247,7 +248,7 @@ impl Relay<'_> {
     pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
         let media = self.bridge.local_mut();
         if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-            let audio = sdp::read_answer(message.body());
+            let audio = sdp::read_answer(&self.bridge.told_to_trunk(), message.body());
             self.update_media(cx, audio);
         }
     }

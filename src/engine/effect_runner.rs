@@ -242,6 +242,7 @@ impl EffectRunner {
                     remote: inside.unwrap_or(media.remote),
                     payload: media.payload,
                     telephone_event: media.telephone_event,
+                    received: media.received,
                     direction: media.direction,
                     sources: inside.map_or(media.sources, |inside| [inside.ip(); 2]),
                     from_any: media.from_any,

@@ -21,6 +21,7 @@ mod bridge;
 mod bridged;
 mod builtin;
 mod challenges;
+mod codecs;
 mod contact_limit;
 mod datagrams;
 mod deleted;

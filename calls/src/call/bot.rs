@@ -146,7 +146,9 @@ impl Call {
         self.bridge.legs.connect(trunk, agent);
         self.lifetime
             .limit(cx, self.bridge.key, self.outbound.as_deref());
-        let audio = self.bridge.trunk_sdp().and_then(sdp::read_answer);
+        let offer = self.bridge.told_to_trunk();
+        let answer = self.bridge.trunk_sdp();
+        let audio = answer.and_then(|answer| sdp::read_answer(&offer, answer));
         self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);
     }

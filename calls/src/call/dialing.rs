@@ -106,7 +106,8 @@ impl Call {
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
 
-        let Some(audio) = sdp::read_answer(&sdp) else {
+        let offer = self.bridge.told_to_trunk();
+        let Some(audio) = sdp::read_answer(&offer, &sdp) else {
             // Before it is connected with media of ours: the call was never up.
             return self.refuse(cx, Reason::NoCommonMedia);
         };

@@ -1,5 +1,6 @@
 //! Answers to requests of ours, and requests that nobody answers: each goes to the feature that has sent the request.
 
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{Message, Method};
@@ -226,6 +227,12 @@ impl Call {
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
                 if is_free && pending.method == Method::Invite && message.status() < 300 {
                     let sdp = has_sdp(message).then(|| sdp_of(message.body()));
+                    // Codec, address and direction may differ from the last answer's (RFC 3264 §8).
+                    if self.bridge.is_local() && pending.leg == self.bridge.trunk_id() {
+                        let offer = self.bridge.told_to_trunk();
+                        let audio = sdp.and_then(|sdp| sdp::read_answer(&offer, sdp));
+                        self.relaying().update_media(cx, audio);
+                    }
                     let bridge = &self.bridge;
                     let progress = self.joining.on_refreshed(bridge, pending.leg, sdp, cx.now);
                     self.apply_join_progress(cx, progress, sdp);

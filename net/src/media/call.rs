@@ -9,7 +9,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Codec};
+use trunkline_sip::dialog::sdp::Codec;
+#[cfg(test)]
+use trunkline_sip::dialog::sdp::{AudioPayload, PayloadTypes};
 use trunkline_sip::moment::Moment;
 
 use crate::bot::BotEnd;
@@ -133,6 +135,7 @@ impl Call {
                 remote: peer,
                 payload: AudioPayload::PCMA,
                 telephone_event: None,
+                received: PayloadTypes::of(AudioPayload::PCMA, None),
                 direction: trunkline_sip::dialog::sdp::Direction::SendRecv,
                 sources: [peer.ip(); 2],
                 from_any: false,
@@ -307,14 +310,13 @@ impl Call {
             return Fate::Discarded;
         };
 
-        let agreed = self.session.payload();
-        let audio = agreed.filter(|payload| payload.number == packet.header.payload_type);
+        let audio = self.session.codec(&packet);
         self.reception.hear(&packet.header, audio.is_some(), now);
         self.figures.packets_received += 1;
         self.figures.octets_received += packet.payload(octets).len() as u64;
 
         if self.browser.is_some() {
-            if let Some(AudioPayload { codec, .. }) = audio {
+            if let Some(codec) = audio {
                 self.pass_to_browser(&packet, codec, octets, now);
             }
             return Fate::Passed;
@@ -339,7 +341,7 @@ impl Call {
             return Fate::Echoed(source, echo);
         }
 
-        if let Some(AudioPayload { codec, .. }) = audio
+        if let Some(codec) = audio
             && let Some(payload) = mu_law_of(&packet, codec, octets)
         {
             self.pass(&packet, payload, scratch, now);
@@ -564,11 +566,6 @@ fn mu_law_of<'p>(packet: &Packet, codec: Codec, octets: &'p mut [u8]) -> Option<
     if payload.len() > MAX_AUDIO {
         return None;
     }
-    match codec {
-        Codec::Pcmu => {}
-        Codec::Pcma => payload
-            .iter_mut()
-            .for_each(|octet| *octet = g711::mu_of_a(*octet)),
-    }
+    g711::convert(payload, codec, Codec::Pcmu);
     Some(payload)
 }

@@ -1,5 +1,7 @@
 //! G.711: µ-law and A-law, to linear samples of 16 bits and to each other (ITU-T G.711).
 
+use trunkline_sip::dialog::sdp::Codec;
+
 /// Silence in µ-law.
 pub(super) const SILENCE: u8 = 0xff;
 
@@ -57,6 +59,18 @@ pub(super) const fn a_of_mu(mu_law: u8) -> u8 {
 /// Converts A-law to µ-law.
 pub(super) const fn mu_of_a(a_law: u8) -> u8 {
     MU_OF_A[a_law as usize]
+}
+
+/// Converts audio in place from one codec to another.
+pub(super) fn convert(audio: &mut [u8], from: Codec, to: Codec) {
+    let table = match (from, to) {
+        (Codec::Pcma, Codec::Pcmu) => &MU_OF_A,
+        (Codec::Pcmu, Codec::Pcma) => &A_OF_MU,
+        (Codec::Pcma, Codec::Pcma) | (Codec::Pcmu, Codec::Pcmu) => return,
+    };
+    for octet in audio {
+        *octet = table[usize::from(*octet)];
+    }
 }
 
 /// Converts a linear sample to A-law.

@@ -217,7 +217,7 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 
     use super::super::negotiated::MediaPeer;
     use super::*;
@@ -237,6 +237,7 @@ mod tests {
             remote: address(SIGNALLED),
             payload: AudioPayload::PCMA,
             telephone_event: None,
+            received: PayloadTypes::of(AudioPayload::PCMA, None),
             direction: Direction::SendRecv,
             sources: sources.map(|source| address(source).ip()),
             from_any,

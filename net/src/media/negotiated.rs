@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, Format, PayloadTypes};
 
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -11,10 +11,12 @@ pub struct NegotiatedMedia {
     /// Address at which the peer listens. A port of 0 or an unspecified address puts it on hold: nothing is sent to it, and its silence isn't
     /// reported.
     pub remote: SocketAddr,
-    /// Payload of the audio, for both ways.
+    /// Payload of the audio that is sent.
     pub payload: AudioPayload,
-    /// Payload type of telephone-events (RFC 4733), if negotiated.
+    /// Payload type of the telephone-events that are sent (RFC 4733), if negotiated.
     pub telephone_event: Option<u8>,
+    /// Payload types of the packets that the peer may send. It may change the codec with any packet.
+    pub received: PayloadTypes,
     /// Our direction. A peer that must not send isn't missed.
     pub direction: Direction,
     /// IP addresses from which the peer's packets are expected, on any port. Both may be the same.
@@ -73,8 +75,8 @@ impl NegotiatedMedia {
         self.takes() && self.may_send()
     }
 
-    /// Returns whether this payload type was negotiated.
-    pub(super) fn accepts(&self, payload_type: u8) -> bool {
-        payload_type == self.payload.number || Some(payload_type) == self.telephone_event
+    /// Returns the meaning of a packet's payload type; `None` if it wasn't negotiated.
+    pub(super) const fn format(&self, payload_type: u8) -> Option<Format> {
+        self.received.format(payload_type)
     }
 }

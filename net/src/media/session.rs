@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Codec};
+use trunkline_sip::dialog::sdp::{Codec, Format};
 use trunkline_sip::moment::Moment;
 
 use super::g711;
@@ -18,7 +18,7 @@ use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
 use super::negotiated::NegotiatedMedia;
 use super::presence;
-use super::rtp::{self, Packet};
+use super::rtp::{self, Header, Packet};
 use super::silence::SilenceClock;
 use super::source_filter::SourceFilter;
 use super::speech::{Opening, Speech, SpeechPacket};
@@ -170,8 +170,8 @@ impl Session {
     ) -> Option<Packet> {
         // What the peer must not send isn't taken, not even to learn its address.
         let agreed = self.agreed.filter(NegotiatedMedia::may_send)?;
-        let packet =
-            Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
+        let packet = Packet::read(octets)?;
+        let format = agreed.format(packet.header.payload_type)?;
         if self.first == FirstPacket::Awaited {
             self.first = FirstPacket::Came;
         }
@@ -189,18 +189,16 @@ impl Session {
         self.is_unreachable = false;
 
         let (header, payload) = (&packet.header, packet.payload(octets));
-        let pressed = if Some(header.payload_type) == agreed.telephone_event {
-            self.keys.hear(header, payload, now)
-        // A peer with telephone-events may send a key as a tone too. Searching for tones would then press it twice.
-        } else if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO {
-            None
-        } else {
-            match agreed.payload.codec {
-                Codec::Pcma => self
-                    .tones
-                    .hear(payload.iter().map(|octet| g711::mu_of_a(*octet))),
-                Codec::Pcmu => self.tones.hear(payload.iter().copied()),
+        let pressed = match format {
+            Format::TelephoneEvent => self.keys.hear(header, payload, now),
+            // A peer with telephone-events may send a key as a tone too. Searching for tones would then press it twice.
+            Format::Audio(_) if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO => {
+                None
             }
+            Format::Audio(Codec::Pcma) => self
+                .tones
+                .hear(payload.iter().map(|octet| g711::mu_of_a(*octet))),
+            Format::Audio(Codec::Pcmu) => self.tones.hear(payload.iter().copied()),
         };
         self.pressed = pressed.or(self.pressed);
 
@@ -242,18 +240,32 @@ impl Session {
         is_target
     }
 
-    /// Returns the echo of a packet that was accepted; `None` if nothing is echoed.
+    /// Returns the echo of a packet that was accepted, as the peer's SDP wants it; `None` if nothing is echoed.
     pub(super) fn echo<'p>(
         &mut self,
         packet: &Packet,
         octets: &'p mut [u8],
         now: Moment,
     ) -> Option<&'p [u8]> {
-        if self.speech.is_some() || self.agreed().is_none() || !self.pace.admits(now) {
+        let agreed = self.agreed()?;
+        // What the peer sends may have another number, or another codec, than what it takes.
+        let format = agreed.format(packet.header.payload_type)?;
+        let payload_type = match format {
+            Format::TelephoneEvent => agreed.telephone_event?,
+            Format::Audio(_) => agreed.payload.number,
+        };
+        if self.speech.is_some() || !self.pace.admits(now) {
             return None;
         }
 
-        let header = self.stream.next(&packet.header, now);
+        if let Format::Audio(codec) = format {
+            g711::convert(packet.payload_mut(octets), codec, agreed.payload.codec);
+        }
+        let header = Header {
+            payload_type,
+            ..packet.header
+        };
+        let header = self.stream.next(&header, now);
         Some(packet.rewrite(octets, &header))
     }
 
@@ -271,9 +283,12 @@ impl Session {
         self.agreed.filter(NegotiatedMedia::takes)
     }
 
-    /// Returns the payload of the audio.
-    pub(super) fn payload(&self) -> Option<AudioPayload> {
-        self.agreed.map(|agreed| agreed.payload)
+    /// Returns the codec of a packet; `None` if the packet is no audio.
+    pub(super) fn codec(&self, packet: &Packet) -> Option<Codec> {
+        match self.agreed?.format(packet.header.payload_type)? {
+            Format::Audio(codec) => Some(codec),
+            Format::TelephoneEvent => None,
+        }
     }
 
     /// Returns whether the peer should be heard: one that is on hold, or puts us on hold, needn't send.
@@ -501,7 +516,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::Direction;
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 
     use super::super::keys::SentKeys;
     use super::super::negotiated::MediaPeer;
@@ -535,6 +550,7 @@ mod tests {
             remote,
             payload: AudioPayload::PCMA,
             telephone_event: Some(101),
+            received: PayloadTypes::of(AudioPayload::PCMA, Some(101)),
             direction: Direction::SendRecv,
             sources: [remote.ip(); 2],
             from_any: false,
@@ -600,6 +616,7 @@ mod tests {
             session.negotiate(
                 NegotiatedMedia {
                     telephone_event,
+                    received: PayloadTypes::of(AudioPayload::PCMA, telephone_event),
                     ..agreed(SIGNALLED)
                 },
                 at(100),
@@ -742,6 +759,54 @@ mod tests {
                 is_echoed,
                 "{name}"
             );
+        }
+    }
+
+    /// Each side is sent what it listed (RFC 3264 §5.1, §6.1): we sent an offer of `0 8 101`, and the answer was `97 8 96`.
+    #[test]
+    fn packets_are_read_by_their_own_number_and_echoed_under_the_peers() {
+        let payload = AudioPayload {
+            number: 97,
+            codec: Codec::Pcma,
+        };
+        let received = PayloadTypes::of(AudioPayload::PCMU, Some(101))
+            .with(8, Format::Audio(Codec::Pcma))
+            .with(97, Format::Audio(Codec::Pcma))
+            .with(96, Format::TelephoneEvent);
+        let media = NegotiatedMedia {
+            payload,
+            telephone_event: Some(96),
+            received,
+            ..agreed(SIGNALLED)
+        };
+        let mut session = Session::new(0);
+        session.negotiate(media, at(0));
+        learn(&mut session, SIGNALLED, at(0));
+
+        for (name, number, codec, echo) in [
+            ("A-law", 8, Some(Codec::Pcma), Some((97, 0xd5))),
+            ("A-law as answered", 97, Some(Codec::Pcma), Some((97, 0xd5))),
+            (
+                "µ-law",
+                0,
+                Some(Codec::Pcmu),
+                Some((97, g711::a_of_mu(0xd5))),
+            ),
+            ("a key as offered", 101, None, Some((96, 0xd5))),
+            ("a key as answered", 96, None, Some((96, 0xd5))),
+            ("another codec", 18, None, None),
+        ] {
+            let mut octets = rtp(number, 105, 160, 77);
+            octets.truncate(12);
+            octets.extend([0xd5; 160]);
+            let packet = session.accept(&octets, address(SIGNALLED), |_| false, at(20));
+            let Some(packet) = packet else {
+                assert_eq!(echo, None, "{name}");
+                continue;
+            };
+            assert_eq!(session.codec(&packet), codec, "{name}");
+            let echoed = session.echo(&packet, &mut octets, at(20)).expect(name);
+            assert_eq!(Some((echoed[1] & 0x7f, echoed[12])), echo, "{name}");
         }
     }
 

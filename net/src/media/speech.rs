@@ -177,7 +177,7 @@ fn said(
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 
     use super::super::negotiated::MediaPeer;
     use super::*;
@@ -194,6 +194,7 @@ mod tests {
             remote,
             payload,
             telephone_event: None,
+            received: PayloadTypes::of(payload, None),
             direction: Direction::SendRecv,
             sources: [remote.ip(); 2],
             from_any: false,

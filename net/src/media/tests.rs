@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 
 use super::*;
 
@@ -48,6 +48,7 @@ fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> NegotiatedMedia {
         remote,
         payload: AudioPayload::PCMA,
         telephone_event,
+        received: PayloadTypes::of(AudioPayload::PCMA, telephone_event),
         direction: Direction::SendRecv,
         sources: [remote.ip(); 2],
         from_any: false,

@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
+pub use super::payload::{AudioPayload, Codec, Format, PayloadTypes};
+
 /// Most media sections in one description. A description with more is refused.
 const MOST_MEDIA: usize = 32;
 
@@ -30,64 +32,17 @@ pub enum Direction {
     Inactive,
 }
 
-/// A law of G.711, at 8 kHz and with one channel.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Codec {
-    /// µ-law.
-    Pcmu,
-    /// A-law.
-    Pcma,
-}
-
-impl Codec {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pcmu => "PCMU",
-            Self::Pcma => "PCMA",
-        }
-    }
-}
-
-/// Payload of audio in RTP.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct AudioPayload {
-    /// The payload type in RTP headers: the codec's static one, or a dynamic one that an `a=rtpmap` gives it.
-    pub number: u8,
-    /// The codec.
-    pub codec: Codec,
-}
-
-impl AudioPayload {
-    /// µ-law with its static number (RFC 3551 §6).
-    pub const PCMU: Self = Self {
-        number: 0,
-        codec: Codec::Pcmu,
-    };
-    /// A-law with its static number (RFC 3551 §6).
-    pub const PCMA: Self = Self {
-        number: 8,
-        codec: Codec::Pcma,
-    };
-
-    /// The static payload of this number.
-    const fn of_static(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::PCMU),
-            8 => Some(Self::PCMA),
-            _ => None,
-        }
-    }
-}
-
 /// The audio stream that both sides agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Audio {
     /// Address and port at which the peer wants its RTP.
     pub remote: SocketAddr,
-    /// The audio's payload, for both ways.
+    /// The payload of the audio that we send: the first of the peer's that we have.
     pub payload: AudioPayload,
-    /// The payload type of telephone events, if the peer supports them.
+    /// The payload type of the telephone events that we send, if the peer supports them.
     pub telephone_event: Option<u8>,
+    /// The payload types that the peer may send.
+    pub received: PayloadTypes,
     /// Our direction.
     pub direction: Direction,
 }
@@ -225,16 +180,29 @@ fn event_lines(body: &mut Vec<u8>, event: u8) {
     );
 }
 
-/// Reads the answer to [`offer_audio`]; `None` if it accepts no audio.
-pub fn read_answer(answer: &[u8]) -> Option<Audio> {
+/// Reads the answer to an offer of ours; `None` if it accepts no audio.
+pub fn read_answer(offer: &[u8], answer: &[u8]) -> Option<Audio> {
     let answer = Description::read(answer).ok()?;
     // Passed in place of our own address. `Media::audio` refuses an offer of the other address family, but an answer
     // may have either.
     let any = |remote: SocketAddr| SocketAddr::new(remote.ip(), 0);
-    answer
+    let accepted = answer
         .media
         .iter()
-        .find_map(|media| media.audio(any(media.remote?)))
+        .enumerate()
+        .find_map(|(index, media)| Some((index, media, media.audio(any(media.remote?))?)));
+    let (index, media, mut audio) = accepted?;
+
+    // We receive by the numbers of our offer and send by those of the answer, which may give a codec another one (RFC 3264 §5.1, §6.1). The peer
+    // may send any format that both have, and change it in mid-call. A format that it left out of its answer is taken too: some
+    // send one all the same. Peers that use their own numbers both ways are understood where our offer gives these no other meaning.
+    let offered = Description::read(offer).map_or(Vec::new(), |offer| offer.media);
+    let types = PayloadTypes::default();
+    let types = offered.get(index).map_or(types, |offered| {
+        offered.types(types, audio.telephone_event.is_some())
+    });
+    audio.received = media.types(types, true);
+    Some(audio)
 }
 
 /// The answer that disables every stream of the offer. An unreadable offer gets an answer without streams.
@@ -505,6 +473,20 @@ impl<'a> Media<'a> {
         }
     }
 
+    /// Adds the payload types of this section to others, those of telephone events only if asked for.
+    fn types(&self, others: PayloadTypes, with_events: bool) -> PayloadTypes {
+        self.numbers().fold(others, |types, number| {
+            let audio = self.audio_payload(number);
+            match (audio, self.mapped(number)) {
+                (Some(audio), _) => types.with(number, Format::Audio(audio.codec)),
+                (None, Some(Mapped::TelephoneEvent)) if with_events => {
+                    types.with(number, Format::TelephoneEvent)
+                }
+                (None, _) => types,
+            }
+        })
+    }
+
     fn telephone_event(&self) -> Option<u8> {
         let is_event = |number: &u8| self.mapped(*number) == Some(Mapped::TelephoneEvent);
         self.numbers().find(is_event)
@@ -527,6 +509,8 @@ impl<'a> Media<'a> {
             remote,
             payload: self.payload()?,
             telephone_event: self.telephone_event(),
+            // RFC 3264 §5.1: whoever offers a format may send it.
+            received: self.types(PayloadTypes::default(), true),
             // RFC 3264 §8.4: the old way to put a call on hold is the address 0.0.0.0.
             direction: if remote.ip().is_unspecified() {
                 direction.without_sending()

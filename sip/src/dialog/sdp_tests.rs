@@ -15,12 +15,23 @@ fn answer(offer: &str) -> Result<AudioAnswer, NoMatch> {
 }
 
 fn audio(remote: &str, payload: u8, telephone_event: Option<u8>, direction: Direction) -> Audio {
+    let payload = AudioPayload::of_static(payload).unwrap();
     Audio {
         remote: remote.parse().unwrap(),
-        payload: AudioPayload::of_static(payload).unwrap(),
+        payload,
         telephone_event,
+        received: PayloadTypes::of(payload, telephone_event),
         direction,
     }
+}
+
+/// An audio stream whose peer may send both kinds of G.711.
+fn with_both(audio: Audio) -> Audio {
+    let received = audio
+        .received
+        .with(0, Format::Audio(Codec::Pcmu))
+        .with(8, Format::Audio(Codec::Pcma));
+    Audio { received, ..audio }
 }
 
 const HEAD: &str =
@@ -34,8 +45,8 @@ fn an_offer_of_asterisk_is_answered_in_full() {
     );
     let answer = answer(&offer).unwrap();
     assert_eq!(
-        answer.audio,
-        Some(audio("192.0.2.1:10500", 8, Some(101), Direction::SendRecv))
+        answer.audio.unwrap(),
+        with_both(audio("192.0.2.1:10500", 8, Some(101), Direction::SendRecv))
     );
 
     assert_eq!(
@@ -322,15 +333,107 @@ fn our_own_offer_is_answered_and_the_answer_read() {
     let theirs: SocketAddr = "192.0.2.1:7000".parse().unwrap();
     let answer = answer_audio(&offer, theirs, 9, 1).unwrap();
     assert_eq!(
-        answer.audio,
-        Some(audio(LOCAL, 0, Some(101), Direction::SendRecv))
+        answer.audio.unwrap(),
+        with_both(audio(LOCAL, 0, Some(101), Direction::SendRecv))
     );
-    let read = read_answer(&answer.body);
+    let read = read_answer(&offer, &answer.body);
     assert_eq!(
-        read,
-        Some(audio("192.0.2.1:7000", 0, Some(101), Direction::SendRecv))
+        read.unwrap(),
+        with_both(audio("192.0.2.1:7000", 0, Some(101), Direction::SendRecv))
     );
-    assert_eq!(read_answer(&reject(&offer, theirs)), None);
+    assert_eq!(read_answer(&offer, &reject(&offer, theirs)), None);
+}
+
+/// Media lines and maps of an offer of ours and its answer; then the payload types that we send audio and events with, and the meanings of those that
+/// we take: `u` and `a` for the laws, `e` for events, `-` for none.
+#[test]
+fn an_answer_is_read_beside_its_offer() {
+    const OURS: &str = "0 8 101;101 telephone-event/8000";
+    let cases = [
+        ("the first alone", OURS, "0", (0, None), "0u 8a 101-"),
+        (
+            "both laws and events",
+            OURS,
+            "0 8 101;101 telephone-event/8000",
+            (0, Some(101)),
+            "0u 8a 101e 96-",
+        ),
+        (
+            "in the answer's order",
+            OURS,
+            "8 0 101;101 telephone-event/8000",
+            (8, Some(101)),
+            "0u 8a 101e",
+        ),
+        (
+            "events under another number",
+            OURS,
+            "8 96;96 telephone-event/8000",
+            (8, Some(96)),
+            "8a 96e 101e",
+        ),
+        (
+            "a law under another number",
+            OURS,
+            "97 101;97 PCMA/8000;101 telephone-event/8000",
+            (97, Some(101)),
+            "97a 8a 0u 101e",
+        ),
+        (
+            "our number for another format",
+            "96 0 8 101;96 PCMA/8000;101 telephone-event/8000",
+            "101 96;96 telephone-event/8000;101 PCMA/8000",
+            (101, Some(96)),
+            "96a 101e 0u 8a",
+        ),
+        (
+            "a codec that was not offered",
+            OURS,
+            "18 0;18 G729/8000",
+            (0, None),
+            "18- 0u",
+        ),
+    ];
+
+    for (name, offer, answer, (number, event), types) in cases {
+        let sdp = |media: &str| {
+            let mut parts = media.split(';');
+            let line = parts.next().unwrap();
+            let maps: String = parts.map(|map| format!("a=rtpmap:{map}\r\n")).collect();
+            format!("{HEAD}m=audio 9 RTP/AVP {line}\r\n{maps}")
+        };
+        let audio = read_answer(sdp(offer).as_bytes(), sdp(answer).as_bytes()).expect(name);
+        assert_eq!(audio.payload.number, number, "{name}");
+        assert_eq!(audio.telephone_event, event, "{name}");
+        for entry in types.split(' ') {
+            let (number, meaning) = entry.split_at(entry.len() - 1);
+            let expected = match meaning {
+                "u" => Some(Format::Audio(Codec::Pcmu)),
+                "a" => Some(Format::Audio(Codec::Pcma)),
+                "e" => Some(Format::TelephoneEvent),
+                _ => None,
+            };
+            let is = audio.received.format(number.parse().unwrap());
+            assert_eq!(is, expected, "{name}: {entry}");
+        }
+    }
+}
+
+/// The streams of offer and answer correspond by their place (RFC 3264 §6).
+#[test]
+fn an_answer_is_read_beside_the_stream_in_its_place() {
+    let offer = format!(
+        "{HEAD}m=video 0 RTP/AVP 96\r\nm=audio 9 RTP/AVP 0 8 98\r\na=rtpmap:98 telephone-event/8000\r\n"
+    );
+    let answer = format!(
+        "{HEAD}m=video 0 RTP/AVP 96\r\nm=audio 7000 RTP/AVP 8 101\r\na=rtpmap:101 telephone-event/8000\r\n"
+    );
+    let audio = read_answer(offer.as_bytes(), answer.as_bytes()).unwrap();
+    for number in [98, 101] {
+        let format = audio.received.format(number);
+        assert_eq!(format, Some(Format::TelephoneEvent), "{number}");
+    }
+    assert_eq!(audio.telephone_event, Some(101));
 }
 
 #[test]
@@ -374,7 +477,8 @@ fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
             .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
             .collect();
         assert_eq!(media, lines, "{name}");
-        assert!(read_answer(offer.as_bytes()).is_some(), "{name}");
+        let read = read_answer(offer.as_bytes(), offer.as_bytes());
+        assert!(read.is_some(), "{name}");
     }
 
     let first = offer_audio(local(), 5, 2);
@@ -412,7 +516,7 @@ fn sdp_like() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = (answer_audio(&octets, local(), 1, 1), read_answer(&octets), reject(&octets, local()));
+        let _ = (answer_audio(&octets, local(), 1, 1), read_answer(&octets, &octets), reject(&octets, local()));
     }
 
     #[test]

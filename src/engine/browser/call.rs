@@ -172,6 +172,7 @@ impl RunningCall {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
+            received: audio.received,
             direction: audio.direction,
             sources: [remote.ip(); 2],
             from_any: false,
@@ -222,7 +223,7 @@ mod tests {
 
     use trunkline_bounds::Holder;
     use trunkline_net::media::MediaSettings;
-    use trunkline_sip::dialog::sdp::AudioPayload;
+    use trunkline_sip::dialog::sdp::{AudioPayload, PayloadTypes};
     use trunkline_sip::entropy::Entropy;
     use trunkline_testkit::Deadline;
     use trunkline_testkit::talker::Rtp;
@@ -257,6 +258,7 @@ mod tests {
             remote: peer.address(),
             payload: AudioPayload::PCMU,
             telephone_event: None,
+            received: PayloadTypes::default(),
             direction: Direction::SendRecv,
             sources: [ip; 2],
             from_any: false,

@@ -114,7 +114,7 @@ impl UserAgent {
             version: 1,
             offered: None,
         };
-        let offer = sdp::offer_audio(agent.dial.media, agent.dial.identity.session, 1);
+        let offer = agent.offer();
         let invite = agent.request(Own::Invite, &offer);
         (agent, invite)
     }
@@ -192,7 +192,7 @@ impl UserAgent {
         }
         output.events.push(Event::Ringing);
         if has_sdp(message) {
-            let audio = sdp::read_answer(sdp_of(message.body()));
+            let audio = self.read_answer(message);
             output.events.push(Event::Media(audio));
         }
     }
@@ -222,7 +222,7 @@ impl UserAgent {
         self.state = State::Up;
         // The SDP may have come in the 183 alone.
         if has_sdp(message) {
-            let audio = sdp::read_answer(sdp_of(message.body()));
+            let audio = self.read_answer(message);
             output.events.push(Event::Media(audio));
         }
 
@@ -246,7 +246,7 @@ impl UserAgent {
             Method::Ack => {
                 // Our offer was in a 2xx, so the answer is in its ACK (RFC 3261 §13.2.1).
                 if self.offered.take() == Some(message.cseq().number) && has_sdp(message) {
-                    let audio = sdp::read_answer(sdp_of(message.body()));
+                    let audio = self.read_answer(message);
                     output.events.push(Event::Media(audio));
                 }
             }
@@ -279,6 +279,16 @@ impl UserAgent {
         }
     }
 
+    /// Our last offer, or the next one.
+    fn offer(&self) -> Vec<u8> {
+        sdp::offer_audio(self.dial.media, self.dial.identity.session, self.version)
+    }
+
+    /// Reads the answer to our offer.
+    fn read_answer(&self, message: &Message<'_>) -> Option<Audio> {
+        sdp::read_answer(&self.offer(), sdp_of(message.body()))
+    }
+
     /// Answers an offer, or makes one if the INVITE has none.
     fn change(&mut self, message: &Message<'_>, output: &mut Output) {
         let (media, session) = (self.dial.media, self.dial.identity.session);
@@ -289,7 +299,7 @@ impl UserAgent {
             }
             self.version += 1;
             self.offered = Some(message.cseq().number);
-            let offer = sdp::offer_audio(media, session, self.version);
+            let offer = self.offer();
             return output.messages.push(self.respond(message, 200, &offer));
         }
 

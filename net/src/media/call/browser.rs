@@ -88,7 +88,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Arc;
 
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
 
     use super::*;
     use crate::media::negotiated::{MediaPeer, NegotiatedMedia};
@@ -119,6 +119,7 @@ mod tests {
             remote: peer,
             payload: AudioPayload::PCMA,
             telephone_event: Some(EVENT),
+            received: PayloadTypes::of(AudioPayload::PCMA, Some(EVENT)),
             direction: Direction::SendRecv,
             sources: [peer.ip(); 2],
             from_any: false,

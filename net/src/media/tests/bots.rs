@@ -174,6 +174,7 @@ fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversat
     );
     let agreed = NegotiatedMedia {
         payload,
+        received: PayloadTypes::of(payload, Some(101)),
         ..agreed(peer.local_addr().unwrap(), Some(101))
     };
     media.update(5, agreed, clock());

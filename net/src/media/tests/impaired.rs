@@ -96,6 +96,7 @@ fn hear(voice: &[u8], slot: u64) -> Heard {
     session.negotiate(
         NegotiatedMedia {
             payload: AudioPayload::PCMU,
+            received: PayloadTypes::of(AudioPayload::PCMU, None),
             ..agreed(remote, None)
         },
         start,
@@ -317,6 +318,7 @@ fn an_hour_of_a_bot_reaches_the_caller_whole() {
     let mut session = Session::new(7);
     let agreed = NegotiatedMedia {
         payload: AudioPayload::PCMU,
+        received: PayloadTypes::of(AudioPayload::PCMU, None),
         ..agreed(remote, None)
     };
     session.negotiate(agreed, start);
