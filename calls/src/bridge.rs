@@ -30,6 +30,7 @@ use super::provisional_relay::HeldAnswer;
 use super::request_queue::NextRequest;
 use super::requests::Requests;
 use super::role::LegRole;
+use super::traced::DialogIdentity;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -69,12 +70,31 @@ impl Bridge {
         }
     }
 
-    /// Makes a local tag for a dialog of a leg.
-    pub(crate) fn mint_tag(&mut self, cx: &mut Cx<'_>, slot: Slot, leg: LegId) -> Tag {
+    /// Makes a local tag for the dialog that a peer's INVITE makes on a leg.
+    pub(crate) fn mint_tag(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: Slot,
+        leg: LegId,
+        invite: &Message<'_>,
+    ) -> Tag {
         let owner = TagOwner { key: self.key, leg };
         let tag = cx.mint_tag(slot, owner);
+        cx.trace(owner, DialogIdentity::with_peer(tag, invite));
         self.tags.push(tag.bits());
         tag
+    }
+
+    /// Makes a local tag for a dialog with the caller, whose INVITE has no final answer yet. Returns it with the dialog.
+    pub(crate) fn mint_caller_dialog(&mut self, cx: &mut Cx<'_>, slot: Slot) -> Option<Dialog> {
+        let leg = self.trunk_id();
+        let owner = TagOwner { key: self.key, leg };
+        let incoming = self.incoming()?;
+        let tag = cx.mint_tag(slot, owner);
+        let dialog = incoming.dialog(&tag);
+        cx.trace(owner, DialogIdentity::with_peer(tag, incoming.invite()));
+        self.tags.push(tag.bits());
+        dialog
     }
 
     /// The caller's INVITE until it has its final answer.

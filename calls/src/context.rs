@@ -40,6 +40,7 @@ use super::stale_nonces::StaleNonces;
 use super::target::has_ip_literal;
 use super::target::{self, DialTarget, Target};
 use super::token::SessionTokens;
+use super::traced::{DialogIdentity, Untraced};
 use super::unanswered_challenges::UnansweredChallenges;
 use crate::registrar::bindings::Bindings;
 
@@ -110,6 +111,8 @@ pub struct Core {
     pub(crate) resolver_cache: ResolverCache,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
+    /// Identities of legs that traces are about to be given, once the input is handled.
+    pub(crate) untraced: Vec<Untraced>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
     pub(crate) effects: VecDeque<Effect>,
     /// Closed connections that legs may still refer to, at most 1,024. The value identifies the TLS name that was proved on it (0: none); it takes
@@ -158,6 +161,7 @@ impl Core {
             resolver_cache: ResolverCache::default(),
             live,
             tags: HashMap::new(),
+            untraced: Vec::new(),
             timers: Wheel::new(now),
             effects: VecDeque::new(),
             lost: HashMap::new(),
@@ -354,6 +358,11 @@ impl Cx<'_> {
         // The bits are random, so two tags of a shard don't meet here.
         self.core.tags.insert(tag.bits(), owner);
         tag
+    }
+
+    /// Has traces assign messages with this identity to a leg.
+    pub(crate) fn trace(&mut self, owner: TagOwner, identity: DialogIdentity) {
+        self.core.untraced.push(Untraced { owner, identity });
     }
 
     /// An id for something of this node that lives in `slot`.

@@ -23,6 +23,7 @@ use super::flow::Sound;
 use super::ids::CallKey;
 use super::spoken_code::SpokenCode;
 use super::target::{Target, UnresolvedTarget};
+use super::traced::{DialogIdentity, TracedLeg};
 pub use super::unanswered_challenges::UnansweredChallenge;
 pub use crate::failed_login::UnknownUser;
 
@@ -161,6 +162,10 @@ pub enum Effect {
     },
     /// A peer's challenge has shown its realm, or couldn't be answered.
     Challenged(Box<ChallengeReport>),
+    /// Messages with this identity belong to a leg, in traces.
+    Traced(TracedLeg, Box<DialogIdentity>),
+    /// A call is over. Its identities still assign late messages to it.
+    Untraced(Uuid),
     /// A call was refused without a record: this node takes no new calls, or the refusals of its org come too fast.
     TurnedAway {
         /// The stable reason.

@@ -47,6 +47,11 @@ impl LegId {
     /// The first leg of the agent.
     pub(crate) const SECOND: Self = Self(1);
 
+    /// The number.
+    pub(crate) const fn number(self) -> u8 {
+        self.0
+    }
+
     /// The id after this one.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))

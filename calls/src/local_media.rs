@@ -129,9 +129,7 @@ impl Bridge {
             return true;
         }
 
-        let tag = self.mint_tag(cx, slot, id);
-        let incoming = self.incoming();
-        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
+        let dialog = self.mint_caller_dialog(cx, slot);
         let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
             return false;
         };

@@ -137,10 +137,7 @@ impl Bridge {
         peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
         peer.with_origin(offer.as_deref().unwrap_or_default());
 
-        let tag = self.mint_tag(cx, slot, trunk);
-
-        let incoming = self.incoming();
-        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
+        let dialog = self.mint_caller_dialog(cx, slot);
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
             trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
         }

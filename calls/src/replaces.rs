@@ -15,12 +15,13 @@ use super::bye::ByeContent;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::ids::LegId;
+use super::ids::{LegId, TagOwner};
 use super::keep_alive;
 use super::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::role::LegRole;
+use super::traced::DialogIdentity;
 use super::{has_sdp, sdp_of, sips};
 
 impl Bridge {
@@ -78,7 +79,10 @@ impl Relay<'_> {
             .bridge
             .legs
             .add(self.bridge.role(replaces), LegPeer::Unknown, state);
-        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg);
+        let key = self.bridge.key;
+        let owner = TagOwner { key, leg };
+        cx.trace(owner, DialogIdentity::of_invite(message, flow));
+        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg, message);
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
             self.bridge.legs.remove(leg);

@@ -209,6 +209,7 @@ impl Calls {
         slot.call.take_turns(&mut cx);
         let (id, org) = (slot.call.ids.call, slot.call.ids.org);
         slot.call.holding.report(cx.core, id, org);
+        slot.call.report_traced(cx.core);
 
         let done = slot.call.is_done();
         self.current = None;
@@ -221,6 +222,8 @@ impl Calls {
 
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
         let slot = self.slab.remove(key.index as usize);
+        let over = Effect::Untraced(slot.call.ids.call);
+        self.core.effects.push_back(over);
         // The call is over on both legs, so no further ACK will come: stops the retransmissions of our 2xx.
         for (_, ack) in slot.call.bridge.awaited() {
             endpoint.acknowledged(ack.server);

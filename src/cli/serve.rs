@@ -199,12 +199,7 @@ async fn serve(
     let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
-    let erasing = ErasureTask::start(
-        store.clone(),
-        engine.handle(),
-        recording.journal.clone(),
-        format!("{}-SESSION-ID", config.sip.header_prefix),
-    );
+    let erasing = ErasureTask::start(store.clone(), engine.handle(), recording.journal.clone());
 
     let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);

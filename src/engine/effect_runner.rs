@@ -44,7 +44,7 @@ use super::resolve::{QueryOrigin, Resolver, query_origin};
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
-use crate::traces::CallStarts;
+use crate::traces::Tap;
 
 /// Ended calls that a shard keeps visible until they are rows in the database.
 const MAX_UNPROJECTED: usize = 16_384;
@@ -68,8 +68,8 @@ pub(crate) struct EffectRunner {
     pub(crate) challenges: mpsc::Sender<Box<ChallengeReport>>,
     pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// HEP exporter, which must know which legs belong to one call.
-    pub(crate) beginnings: Option<CallStarts>,
+    /// Copies messages for traces, and tells whose they are.
+    pub(crate) tap: Tap,
     /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
     /// Facts that the journal hasn't taken yet: those of this turn, and earlier ones while the journal is full.
@@ -108,7 +108,7 @@ impl EffectRunner {
             challenges: self.challenges.clone(),
             event_sink: self.event_sink.clone(),
             runtime: self.runtime.clone(),
-            beginnings: self.beginnings.clone(),
+            tap: Tap::closed(),
             spans: self.spans.clone(),
             facts: Vec::new(),
             promised: Vec::new(),
@@ -155,9 +155,6 @@ impl EffectRunner {
 
                 if let Some(spans) = &self.spans {
                     spans.push(&fact);
-                }
-                if let (Fact::Started(started), Some(beginnings)) = (&fact, &self.beginnings) {
-                    beginnings.push(started.session, &started.caller_call_id);
                 }
                 self.facts.push(fact);
             }
@@ -322,6 +319,8 @@ impl EffectRunner {
             Effect::UnknownSource(what) => observer.foreign(what),
             Effect::Challenged(challenged) => self.challenged(challenged),
             Effect::TurnedAway { reason } => observer.turned(reason),
+            Effect::Traced(leg, identity) => self.tap.assign(leg, identity),
+            Effect::Untraced(call) => self.tap.end(call),
             Effect::FailedOver { cause } => observer.failed_over(cause),
         }
     }

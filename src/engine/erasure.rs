@@ -17,7 +17,7 @@ use trunkline_store::{Erased, OpenErasure, RowsErased, Store, erasing, erasures}
 use uuid::Uuid;
 
 use super::{Handle, clock};
-use crate::traces::CallLegs;
+use crate::traces::ErasedCall;
 
 /// Interval between checks for erasures.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -55,16 +55,8 @@ pub struct ErasureTask(JoinHandle<()>);
 
 impl ErasureTask {
     /// Starts the task that erases.
-    ///
-    /// `session_header` names the session in our INVITEs.
-    pub fn start(
-        store: Store,
-        engine: Handle,
-        journal: Journal<Fact>,
-        session_header: String,
-    ) -> Self {
+    pub fn start(store: Store, engine: Handle, journal: Journal<Fact>) -> Self {
         let worker = ErasureWorker {
-            session_header,
             store,
             engine,
             journal,
@@ -81,7 +73,6 @@ impl Drop for ErasureTask {
 }
 
 struct ErasureWorker {
-    session_header: String,
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
@@ -194,24 +185,21 @@ impl ErasureWorker {
         let id = erasure.id;
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
 
-        let legs: Vec<CallLegs> = legs
-            .into_iter()
-            .map(|legs| CallLegs {
-                peer_call_id: legs.peer_call_id,
-                began: legs.began.unwrap_or(legs.from),
-                call_ids: legs.call_ids,
-                session_line: legs
-                    .session
-                    .map(|session| format!("{}: {session}", self.session_header)),
+        let org = erasure.org_id;
+        let erased = legs.into_iter().filter_map(|legs| {
+            Some(ErasedCall {
+                org,
+                call: legs.call?,
                 from: legs.from,
                 until: legs.until,
             })
-            .collect();
+        });
+        let erased: Vec<ErasedCall> = erased.collect();
 
         let traces = Arc::clone(self.engine.traces());
         let forgotten = tokio::task::spawn_blocking(move || {
             let mut trace_messages = 0;
-            let forgotten = traces.forget(&legs, &mut trace_messages);
+            let forgotten = traces.forget(&erased, &mut trace_messages);
             (trace_messages, forgotten)
         });
         let (trace_messages, forgotten) = forgotten.await.map_err(io::Error::other)?;

@@ -30,7 +30,8 @@ impl Shard {
         let is_late = self.invite_queue.is_late(received_at, now);
 
         self.observer.received(&message);
-        self.tap
+        self.effect_runner
+            .tap
             .note(clock::on_wall(now), flow, false, message.raw());
         // Before the INVITE is handled, which makes the record.
         self.effect_runner.awaited = AwaitedRecord::of(message.call_id(), begun);

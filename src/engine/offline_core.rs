@@ -306,6 +306,8 @@ impl OfflineCore {
             | Effect::UnknownSource(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)
+            | Effect::Traced(..)
+            | Effect::Untraced(_)
             | Effect::TurnedAway { .. } => {}
         }
     }

@@ -15,11 +15,13 @@ impl Shard {
     fn trace(&mut self) {
         let now = clock::now();
         for (flow, octets) in self.endpoint.transmits() {
-            self.tap.note(clock::on_wall(now), flow, true, octets);
+            self.effect_runner
+                .tap
+                .note(clock::on_wall(now), flow, true, octets);
         }
         // A busy shard keeps the copies until they are due: its next turn comes before that.
-        if !self.pace.is_busy() || self.tap.is_due(clock::on_wall(now)) {
-            self.tap.hand_on();
+        if !self.pace.is_busy() || self.effect_runner.tap.is_due(clock::on_wall(now)) {
+            self.effect_runner.tap.hand_on();
         }
     }
 

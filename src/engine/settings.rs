@@ -39,7 +39,6 @@ pub(super) fn collector(config: &Config) -> Option<Collector> {
         host: collector.host().trim_matches(['[', ']']).to_owned(),
         port: collector.port.unwrap_or(HEP_PORT),
         node: config.traces.hep_node,
-        session_header: format!("{}-SESSION-ID", config.sip.header_prefix),
     })
 }
 

@@ -32,7 +32,6 @@ use super::observe::Observer;
 use super::pace::Pace;
 use crate::directory::Directory;
 use crate::memory;
-use crate::traces::Tap;
 
 /// Batches received from one socket before other sockets, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
@@ -45,8 +44,6 @@ const INPUTS_A_TURN: usize = 256;
 /// State of one shard.
 pub(crate) struct Shard {
     pub(crate) index: usize,
-    /// Copies messages for traces.
-    pub(crate) tap: Tap,
     pub(crate) sockets: Vec<UdpSocket>,
     pub(crate) connections: Connections,
     pub(crate) endpoint: Endpoint,
@@ -133,7 +130,7 @@ impl Shard {
             if matches!(input, Input::Stop) {
                 // Inputs before it in this turn, `HangUpAll` for one, may have left messages and facts unsent.
                 self.flush();
-                self.tap.leave();
+                self.effect_runner.tap.leave();
                 return ControlFlow::Break(());
             }
             self.handle_input(input);
@@ -165,7 +162,7 @@ impl Shard {
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
 
-        let tap = &mut self.tap;
+        let tap = &mut self.effect_runner.tap;
         self.observer.look(
             &mut self.endpoint,
             &self.calls,
@@ -272,7 +269,8 @@ impl Shard {
     ) {
         // The shard that received a forwarded message neither counts nor traces it, so it appears once.
         self.observer.received(&message);
-        self.tap
+        self.effect_runner
+            .tap
             .note(clock::on_wall(now), flow, false, message.raw());
         // RFC 3261 §9.2: a CANCEL without a matching transaction gets 481. The endpoint has none for an INVITE that
         // still waits, so it mustn't see this CANCEL.

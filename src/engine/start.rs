@@ -84,7 +84,7 @@ impl Engine {
             Arc::clone(&deps.directory),
         );
         let streams_for_shards = StreamOpener::new(connections.clone());
-        let effect_runner = effect_runner(&deps, &router, &traces, media, streams_for_shards, bots);
+        let effect_runner = effect_runner(&deps, &router, media, streams_for_shards, bots);
 
         let sip = &deps.config.sip;
         // One for all shards: a nonce that was used on one of them must not pass on another.
@@ -133,7 +133,6 @@ impl Engine {
 fn effect_runner(
     deps: &EngineDeps,
     router: &ShardRouter,
-    traces: &Arc<Traces>,
     media: Media,
     streams: StreamOpener,
     bots: BotDialler,
@@ -142,7 +141,7 @@ fn effect_runner(
     let spans = config.traces.otlp.as_deref();
 
     EffectRunner {
-        beginnings: traces.beginnings().cloned(),
+        tap: Tap::closed(),
         spans: spans.map(|collector| Spans::start(collector, runtime)),
         // A placeholder, as `shard` below is: each shard puts its own in.
         inbox: router.shards()[0].clone(),
@@ -391,6 +390,9 @@ impl Shared {
         let mut effect_runner = self.effect_runner.share();
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
+        if self.deps.config.traces.enabled {
+            effect_runner.tap = self.traces.tap(index);
+        }
 
         // A shard waits for its sockets and its inbox alone, so a task brings the positions. `syncs` doesn't keep the
         // journal open.
@@ -405,11 +407,6 @@ impl Shared {
 
         Shard {
             index,
-            tap: if self.deps.config.traces.enabled {
-                self.traces.tap(index)
-            } else {
-                Tap::closed()
-            },
             sockets,
             connections: self.connections.clone(),
             endpoint,

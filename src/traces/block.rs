@@ -1,9 +1,10 @@
 //! Blocks of messages, a quarter of a megabyte each: filled in the open, then compressed and never changed.
 
-use trunkline_sip::flow::Flow;
+use trunkline_calls::TracedLeg;
 use trunkline_sip::moment::Moment;
 
-use super::record::{Record, push, records};
+use super::record::{Record, records};
+use super::scan;
 
 /// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
@@ -15,20 +16,41 @@ const MAX_RAW: usize = FULL + super::tap::MAX_BATCH;
 #[derive(Debug, Default)]
 pub(super) struct Open {
     octets: Vec<u8>,
-    /// Key and position of each message.
-    places: Vec<(u64, usize)>,
+    places: Vec<Place>,
     span: Option<(Moment, Moment)>,
 }
 
+/// Message in an open block.
+#[derive(Copy, Clone, Debug)]
+struct Place {
+    key: u64,
+    start: usize,
+    /// It was moved to another block.
+    is_gone: bool,
+}
+
+/// Returns the key under which a message is found.
+fn key_of(record: &Record<'_>) -> u64 {
+    match record.leg {
+        Some(leg) => scan::key(leg.call.as_bytes()),
+        None => scan::key(scan::Seen::of(record.octets).call_id),
+    }
+}
+
 impl Open {
-    pub(super) fn push(&mut self, at: Moment, flow: &Flow, is_sent: bool, key: u64, octets: &[u8]) {
-        self.note(at, key);
-        push(&mut self.octets, at, flow, is_sent, octets);
+    /// Appends a message, whose key is known if it has no leg.
+    pub(super) fn push(&mut self, record: &Record<'_>, key: u64) {
+        self.note(Moment::from_micros(record.at), key);
+        record.push(&mut self.octets);
     }
 
     /// Notes a message that is about to be appended.
     fn note(&mut self, at: Moment, key: u64) {
-        self.places.push((key, self.octets.len()));
+        self.places.push(Place {
+            key,
+            start: self.octets.len(),
+            is_gone: false,
+        });
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
     }
@@ -44,23 +66,36 @@ impl Open {
 
     /// Returns the block's messages, if some of them may be wanted.
     pub(super) fn records(&self, wanted: &BlockQuery<'_>) -> impl Iterator<Item = Record<'_>> {
-        let holds = |key| self.places.iter().any(|(other, _)| *other == key);
+        let holds = |key| self.places.iter().any(|place| place.key == key);
         let touches = self.span.is_some_and(|span| wanted.touches(span, holds));
-        records(if touches { &self.octets } else { &[] })
+        let places = if touches { &self.places[..] } else { &[] };
+        let places = places.iter().filter(|place| !place.is_gone);
+        places.filter_map(|place| records(&self.octets[place.start..]).next())
     }
 
-    /// Copies the messages of a key into another block.
-    pub(super) fn copy_to(&self, key: u64, other: &mut Self) {
-        for (_, start) in self.places.iter().filter(|(of, _)| *of == key) {
-            if let Some(record) = records(&self.octets[*start..]).next() {
-                other.keep(&record, key);
+    /// Moves the messages of a key for which `leg_of` returns a leg into another block, under that leg.
+    pub(super) fn move_to(
+        &mut self,
+        key: u64,
+        other: &mut Self,
+        mut leg_of: impl FnMut(&Record<'_>) -> Option<TracedLeg>,
+    ) {
+        let places = self.places.iter_mut();
+        for place in places.filter(|place| place.key == key && !place.is_gone) {
+            let Some(record) = records(&self.octets[place.start..]).next() else {
+                continue;
+            };
+            if let Some(leg) = leg_of(&record) {
+                let record = record.of_leg(leg);
+                other.push(&record, key_of(&record));
+                place.is_gone = true;
             }
         }
     }
 
     /// Appends a message that was in another block.
-    pub(super) fn keep(&mut self, record: &Record<'_>, key: u64) {
-        self.note(Moment::from_micros(record.at), key);
+    pub(super) fn keep(&mut self, record: &Record<'_>) {
+        self.note(Moment::from_micros(record.at), key_of(record));
         self.octets.extend_from_slice(record.whole);
     }
 
@@ -68,10 +103,10 @@ impl Open {
     pub(super) fn drop_if(&mut self, goes: impl Fn(&Record<'_>) -> bool) -> u64 {
         let mut left = Self::default();
         let mut gone = 0;
-        for (key, start) in &self.places {
-            match records(&self.octets[*start..]).next() {
-                Some(record) if !goes(&record) => left.keep(&record, *key),
-                Some(_) | None => gone += 1,
+        for record in self.records(&BlockQuery::ALL) {
+            match goes(&record) {
+                true => gone += 1,
+                false => left.keep(&record),
             }
         }
         if gone > 0 {
@@ -80,24 +115,11 @@ impl Open {
         gone
     }
 
-    /// Drops the messages whose keys `keeps` doesn't want. The span of times stays, so a search may read the block in vain.
-    pub(super) fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
-        let whole = self.octets.len();
-        let mut end = 0;
-        let mut kept = 0;
-        for at in 0..self.places.len() {
-            let (key, start) = self.places[at];
-            let behind = self.places.get(at + 1).map_or(whole, |(_, next)| *next);
-            if keeps(key) {
-                self.octets.copy_within(start..behind, end);
-                self.places[kept] = (key, end);
-                end += behind - start;
-                kept += 1;
-            }
-        }
-
-        self.octets.truncate(end);
-        self.places.truncate(kept);
+    /// Drops all messages. The buffers are reused.
+    pub(super) fn clear(&mut self) {
+        self.octets.clear();
+        self.places.clear();
+        self.span = None;
     }
 
     /// Frees the buffers if the block is empty.
@@ -110,7 +132,7 @@ impl Open {
     /// Compresses the block, using `scratch`, and empties it. The buffers are reused.
     pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
         let span = self.span.take().filter(|_| !self.places.is_empty())?;
-        let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
+        let mut keys: Vec<u64> = self.places.drain(..).map(|place| place.key).collect();
         // `touches` searches them by halves.
         keys.sort_unstable();
         keys.dedup();

@@ -1,24 +1,17 @@
-//! Copies all messages to a HEP collector (Homer) by UDP. Both legs of a call get one correlation id, the Call-ID of
-//! the caller's leg. The session in our INVITE tells which leg belongs to which call.
+//! Copies all messages to a HEP collector (Homer) by UDP. All legs of a call get one correlation id, the call's id. A message that belongs to no
+//! call gets its Call-ID.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use trunkline_capture::hep;
 use trunkline_sip::moment::Moment;
-use uuid::Uuid;
 
 use super::record::Record;
-use super::scan;
+use super::scan::Seen;
 
-/// Calls that have begun and that the exporter hasn't read yet.
-const QUEUE: usize = 8_192;
-/// Sessions and legs remembered: at least so many of each, the latest; at most twice as many.
-const MAX_REMEMBERED: usize = 32_768;
 /// Time after which the collector is resolved again, and a failure is logged again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -31,43 +24,6 @@ pub struct Collector {
     pub port: u16,
     /// Id of this node at the collector.
     pub node: u32,
-    /// Header that names the session on a leg to a runtime.
-    pub session_header: String,
-}
-
-/// Map of bounded size: its older half is dropped when the newer is full.
-#[derive(Debug)]
-struct GenerationalMap<K, V>([HashMap<K, V>; 2]);
-
-impl<K: std::hash::Hash + Eq, V: Clone> GenerationalMap<K, V> {
-    fn new() -> Self {
-        Self([HashMap::new(), HashMap::new()])
-    }
-
-    fn insert(&mut self, key: K, value: V) {
-        if self.0[0].len() >= MAX_REMEMBERED {
-            self.0.swap(0, 1);
-            self.0[0].clear();
-        }
-        self.0[0].insert(key, value);
-    }
-
-    fn get(&self, key: &K) -> Option<&V> {
-        self.0.iter().find_map(|half| half.get(key))
-    }
-}
-
-/// Reports calls that begin. It never waits; the legs of a call beyond the bound aren't correlated.
-#[derive(Clone, Debug)]
-pub struct CallStarts(SyncSender<(Uuid, Box<str>)>);
-
-impl CallStarts {
-    /// Reports a session with the Call-ID of its caller's leg.
-    pub fn push(&self, session: Uuid, call_id: &str) {
-        match self.0.try_send((session, call_id.into())) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-        }
-    }
 }
 
 /// Sends the copies.
@@ -78,38 +34,27 @@ pub(super) struct Exporter {
     /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not
     /// wait for a name server. The timeout of the system's resolver ends the look-up.
     connecting: Option<Receiver<io::Result<UdpSocket>>>,
-    begun: Receiver<(Uuid, Box<str>)>,
-    sessions: GenerationalMap<Uuid, Arc<str>>,
-    legs: GenerationalMap<u64, Arc<str>>,
     /// Time at which the collector may be resolved again.
     next_look: Moment,
     lost: u64,
 }
 
 impl Exporter {
-    pub(super) fn new(collector: Collector) -> (Self, CallStarts) {
-        let (tell, begun) = sync_channel(QUEUE);
+    pub(super) fn new(collector: Collector) -> Self {
         let mut exporter = Self {
             collector,
             socket: None,
             connecting: None,
-            begun,
-            sessions: GenerationalMap::new(),
-            legs: GenerationalMap::new(),
             next_look: Moment::from_secs(0),
             lost: 0,
         };
         // Looked up before the first message.
         exporter.prepare(Moment::from_secs(0));
-        (exporter, CallStarts(tell))
+        exporter
     }
 
-    /// Prepares for sending: has the collector resolved, and reads the calls that have begun. Never waits.
+    /// Prepares for sending: has the collector resolved. Never waits.
     pub(super) fn prepare(&mut self, now: Moment) {
-        while let Ok((session, call_id)) = self.begun.try_recv() {
-            self.sessions.insert(session, call_id.into());
-        }
-
         match self.connecting.as_ref().map(Receiver::try_recv) {
             Some(Ok(connected)) => self.use_socket(connected),
             // The thread ends only after it has sent.
@@ -163,36 +108,21 @@ impl Exporter {
     }
 
     /// Sends a copy, or counts it as lost.
-    pub(super) fn send(&mut self, key: u64, record: &Record<'_>) {
-        if record.is_sent && record.octets.starts_with(b"INVITE ") {
-            self.join(key, record.octets);
-        }
-
+    pub(super) fn send(&mut self, record: &Record<'_>) {
         let captured = record.captured();
-        let own;
-        let correlation = if let Some(of_caller) = self.legs.get(&key) {
-            &**of_caller
-        } else {
-            own = String::from_utf8_lossy(scan::call_id(record.octets));
-            &*own
+        // Callers choose their Call-IDs: two calls may have the same.
+        let correlation = match record.leg {
+            Some(leg) => leg.call.to_string(),
+            None => String::from_utf8_lossy(Seen::of(record.octets).call_id).into_owned(),
         };
 
-        let envelope = hep::close(&captured, self.collector.node, correlation);
+        let envelope = hep::close(&captured, self.collector.node, &correlation);
         // The socket doesn't block: if its buffer is full, the copy is lost.
         let is_sent = self
             .socket
             .as_ref()
             .is_some_and(|socket| socket.send(&envelope).is_ok());
         self.lost += u64::from(!is_sent);
-    }
-
-    fn join(&mut self, key: u64, invite: &[u8]) {
-        let session = scan::header(invite, &[self.collector.session_header.as_bytes()])
-            .and_then(|value| Uuid::try_parse_ascii(value).ok())
-            .and_then(|session| self.sessions.get(&session));
-        if let Some(call_id) = session.cloned() {
-            self.legs.insert(key, call_id);
-        }
     }
 }
 
@@ -225,11 +155,10 @@ mod tests {
 
     #[test]
     fn a_name_server_is_not_waited_for() {
-        let (mut exporter, _beginnings) = Exporter::new(Collector {
+        let mut exporter = Exporter::new(Collector {
             host: "localhost".to_owned(),
             port: 9,
             node: 1,
-            session_header: "X-ACME-SESSION-ID".to_owned(),
         });
         let (answer, connecting) = sync_channel(1);
         exporter.connecting = Some(connecting);
@@ -245,26 +174,5 @@ mod tests {
         exporter.socket = None;
         exporter.prepare(Moment::from_secs(200));
         assert!(exporter.connecting.is_some(), "on a thread of its own");
-    }
-
-    #[test]
-    fn a_leg_is_joined_by_the_header_that_is_configured() {
-        let (mut exporter, beginnings) = Exporter::new(Collector {
-            host: "127.0.0.1".to_owned(),
-            port: 9,
-            node: 1,
-            session_header: "X-ACME-SESSION-ID".to_owned(),
-        });
-        let session = Uuid::from_u128(7);
-        beginnings.push(session, "of the caller");
-        exporter.prepare(Moment::from_secs(1));
-        let invite = |prefix| {
-            format!("INVITE sip:a SIP/2.0\r\nCall-ID: b\r\n{prefix}-Session-ID: {session}\r\n\r\n")
-        };
-        exporter.join(1, invite("X-PLATFORM").as_bytes());
-        assert_eq!(exporter.legs.get(&1), None);
-
-        exporter.join(1, invite("X-Acme").as_bytes());
-        assert_eq!(exporter.legs.get(&1).map(|id| &**id), Some("of the caller"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trunkline_calls::LegRole;
 use trunkline_capture::Captured;
 
 use super::record::Record;
@@ -9,13 +10,24 @@ use super::record::Record;
 /// Octets shown of one call.
 const SHOWN: usize = 1 << 20;
 
-/// Messages found for some Call-IDs.
+/// Messages found for a call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FoundMessages {
-    /// Messages in order of time; true if we sent it.
-    pub messages: Vec<(bool, Captured)>,
+    /// Messages in order of time.
+    pub messages: Vec<FoundMessage>,
     /// True if messages are missing: later ones for lack of room, or those of a file that can't be read.
     pub is_cut: bool,
+}
+
+/// Message of a call's leg.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundMessage {
+    /// Role of the leg's peer.
+    pub role: LegRole,
+    /// True if we sent it.
+    pub is_sent: bool,
+    /// The message.
+    pub captured: Captured,
 }
 
 /// Time and direction of a message, and its place among the messages with the same time and direction.
@@ -25,7 +37,7 @@ type Position = (u64, bool, usize);
 /// disk with messages of one call, and all of them must never be in memory.
 #[derive(Debug, Default)]
 pub(super) struct MessageCollector {
-    held: BTreeMap<Position, Captured>,
+    held: BTreeMap<Position, FoundMessage>,
     octets: usize,
     /// Position of the earliest dropped message. Nothing from there on is taken.
     end: Option<Position>,
@@ -33,37 +45,31 @@ pub(super) struct MessageCollector {
 }
 
 impl MessageCollector {
-    pub(super) fn take(&mut self, record: &Record<'_>) {
+    pub(super) fn take(&mut self, record: &Record<'_>, role: LegRole) {
         let position = (record.at, record.is_sent, self.taken);
         if self.end.is_some_and(|end| position >= end) {
             return;
         }
 
-        // The first messages of a call may be stored twice: as the call's, and from before it was known as one.
-        let captured = record.captured();
-        let first = (record.at, record.is_sent, 0);
-        let mut alike = self.held.range(first..position);
-        if alike.any(|(_, known)| *known == captured) {
-            return;
-        }
-
+        let found = FoundMessage {
+            role,
+            is_sent: record.is_sent,
+            captured: record.captured(),
+        };
         self.taken += 1;
-        self.octets += captured.octets.len();
-        self.held.insert(position, captured);
+        self.octets += found.captured.octets.len();
+        self.held.insert(position, found);
         while self.octets > SHOWN
             && let Some((position, latest)) = self.held.pop_last()
         {
-            self.octets -= latest.octets.len();
+            self.octets -= latest.captured.octets.len();
             self.end = Some(position);
         }
     }
 
     pub(super) fn finish(self) -> FoundMessages {
-        let held = self.held.into_iter();
         FoundMessages {
-            messages: held
-                .map(|((_, is_sent, _), captured)| (is_sent, captured))
-                .collect(),
+            messages: self.held.into_values().collect(),
             is_cut: self.end.is_some(),
         }
     }
@@ -89,17 +95,18 @@ mod tests {
         // In no order: 7 and 1,000 have no common divisor.
         for at in (0..1_000).map(|at| at * 7 % 1_000) {
             let octets = vec![b'x'; 8_000];
-            record::push(&mut block, Moment::from_secs(at), &flow, true, &octets);
+            let at = Moment::from_secs(at);
+            record::Record::new(at, &flow, true, None, &octets).push(&mut block);
         }
 
         let mut collector = MessageCollector::default();
         for record in record::records(&block) {
-            collector.take(&record);
+            collector.take(&record, LegRole::Trunk);
             assert!(collector.octets <= SHOWN && collector.held.len() <= SHOWN / 8_000);
         }
 
         let found = collector.finish();
-        let times = found.messages.iter().map(|(_, captured)| captured.at);
+        let times = found.messages.iter().map(|found| found.captured.at);
         let first = (0..SHOWN as u64 / 8_000).map(|at| at * 1_000_000);
         assert!(times.eq(first), "the first are held, without a gap");
         assert!(found.is_cut);

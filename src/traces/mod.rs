@@ -1,12 +1,12 @@
 //! SIP messages of the recent past, kept so that a call can show its own: in memory the latest, with calls apart from
 //! unauthenticated peers, and on disk those of calls.
 //!
-//! A shard copies octets into a batch of its own and leaves it for a thread to pick up; it never waits. That thread
-//! assigns messages to calls by Call-ID, and strikes credentials out before anything is kept. Everything is bounded;
-//! the oldest goes first.
+//! A shard copies octets into a batch of its own and leaves it for a thread to pick up; it never waits. With them it reports the identities of
+//! its calls' legs. By these the thread assigns messages to legs, and it strikes credentials out before anything is kept. A message without a leg
+//! is in no call's trace. Everything is bounded; the oldest goes first.
 
+mod assignment;
 mod block;
-pub mod dialog;
 mod export;
 mod forget;
 mod found;
@@ -16,65 +16,59 @@ mod removal_filter;
 mod scan;
 mod segments;
 pub mod show;
-pub mod successor;
 pub mod svg;
 pub mod tag_mask;
 mod tap;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use crate::memory;
+use assignment::{Assignments, LegReport, Repeated};
 use block::{Block, BlockQuery, Open};
+pub use export::Collector;
 use export::Exporter;
-pub use export::{CallStarts, Collector};
-pub use forget::CallLegs;
-pub use found::FoundMessages;
+pub use forget::ErasedCall;
 use found::MessageCollector;
+pub use found::{FoundMessage, FoundMessages};
 use record::Record;
+use scan::Seen;
 pub use segments::Disk;
 use segments::{AGE, Segments};
 pub use tap::Tap;
 use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 
-/// Compressed octets in memory: messages of calls that aren't in a file yet, and messages that belong to no call.
+/// Compressed octets in memory of messages of calls that aren't in a file yet.
 const CALL_OCTETS: usize = 6 << 20;
-const UNMATCHED_OCTETS: usize = 1 << 20;
-/// Octets of one call's messages: more than a trace shows, and little beside what all calls may have. Further messages aren't kept.
-const OCTETS_OF_CALL: usize = 4 << 20;
-/// Calls whose later messages are recognized: at least so many, the latest; at most twice as many.
-const MAX_KNOWN: usize = 16_384;
 
-/// Class of messages that are gathered together.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Class {
-    /// Messages that belong to no known call.
-    Unmatched,
-    /// Messages of calls.
-    Calls,
-}
-
-/// Memory of a class.
+/// Messages of calls.
 #[derive(Debug, Default)]
 struct Store {
     open: Open,
-    /// Block filled before the current one, for messages of no call: it may hold the first messages of a call that begins now.
-    full: Open,
     closed: VecDeque<Arc<Block>>,
     /// Octets of the closed blocks.
     held: usize,
 }
 
+/// Messages of no call, the latest: a call that begins now may have begun with some of them.
+#[derive(Debug, Default)]
+struct Unmatched {
+    open: Open,
+    /// Block filled before.
+    full: Open,
+}
+
 #[derive(Debug, Default)]
 struct StoredTraces {
-    unmatched: Store,
+    unmatched: Unmatched,
     calls: Store,
-    /// Keys of calls, the newer and the older half, with the octets of their messages.
-    known: [HashMap<u64, usize>; 2],
+    assignments: Assignments,
     /// Batch that was picked up and is being sorted in; empty otherwise.
     spare: Batch,
     /// Buffer for compression.
@@ -92,7 +86,6 @@ pub struct Traces {
     queues: Vec<Arc<TapQueue>>,
     kept: Mutex<StoredTraces>,
     segments: Option<Mutex<Segments>>,
-    beginnings: Option<CallStarts>,
     clock: fn() -> Moment,
 }
 
@@ -125,16 +118,14 @@ impl Traces {
         clock: fn() -> Moment,
     ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
-        let (exporter, beginnings) = collector.map(Exporter::new).unzip();
         Ok(Self {
             queues: (0..shards).map(|_| Arc::default()).collect(),
             kept: Mutex::new(StoredTraces {
                 is_written: segments.is_some(),
-                exporter,
+                exporter: collector.map(Exporter::new),
                 ..StoredTraces::default()
             }),
             segments: segments.map(Mutex::new),
-            beginnings,
             clock,
         })
     }
@@ -144,14 +135,10 @@ impl Traces {
         Tap::of(&self.queues[shard])
     }
 
-    /// Exporter to which beginning calls are reported.
-    pub const fn beginnings(&self) -> Option<&CallStarts> {
-        self.beginnings.as_ref()
-    }
-
     /// Picks up the batches of all shards.
     fn sweep(&self, now: Moment) {
         let mut kept = lock(&self.kept);
+        kept.assignments.forget(now);
         let mut any = false;
         for queue in &self.queues {
             let left_out = queue.left_out();
@@ -162,11 +149,10 @@ impl Traces {
             if !queue.pick_up(&mut kept.spare) {
                 continue;
             }
-            // Only after the batch was taken: by then each call in it has been reported.
             if let Some(exporter) = &mut kept.exporter {
                 exporter.prepare(now);
             }
-            kept.take_in();
+            kept.take_in(now);
             any = true;
         }
 
@@ -203,20 +189,20 @@ impl Traces {
         self.write(now);
     }
 
-    /// Returns the first messages of Call-IDs within a time. Reads files.
-    pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> FoundMessages {
-        let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
+    /// Returns the first messages of a call's legs within a time. Reads files.
+    pub fn of(&self, org: Uuid, call: Uuid, from: Moment, until: Moment) -> FoundMessages {
         let wanted = BlockQuery {
-            keys: Some(&keys),
+            keys: Some(&[scan::key(call.as_bytes())]),
             from,
             until,
         };
         let mut found = MessageCollector::default();
         let read = self.each(&wanted, &mut |record| {
-            // The key is a hash, which another Call-ID may have too.
-            let call_id = scan::call_id(record.octets);
-            if call_ids.iter().any(|id| id.as_bytes() == call_id) {
-                found.take(record);
+            // The key is a hash, which another call may have too.
+            if let Some(leg) = record.leg
+                && (leg.org, leg.call) == (org, call)
+            {
+                found.take(record, leg.role);
             }
         });
 
@@ -228,71 +214,7 @@ impl Traces {
         found
     }
 
-    /// Returns the Call-IDs of INVITEs that we sent within a time and that contain these octets, in order of time. Reads files.
-    ///
-    /// # Errors
-    /// A file can't be read.
-    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> io::Result<Vec<String>> {
-        let finder = memchr::memmem::Finder::new(text);
-        let mut first: HashMap<String, u64> = HashMap::new();
-        self.each_within(from, until, &mut |is_sent, at, octets| {
-            if is_sent && octets.starts_with(b"INVITE ") && finder.find(octets).is_some() {
-                let call_id = String::from_utf8_lossy(scan::call_id(octets));
-                let first = first.entry(call_id.into_owned()).or_insert(at);
-                *first = at.min(*first);
-            }
-        })?;
-
-        let mut begun: Vec<(u64, String)> = first.into_iter().map(|(id, at)| (at, id)).collect();
-        begun.sort();
-        Ok(begun.into_iter().map(|(_, call_id)| call_id).collect())
-    }
-
-    /// Passes every message of a Call-ID within a time to `take`, in no order, with true if we sent it. Keeps none. Reads files.
-    ///
-    /// # Errors
-    /// A file can't be read.
-    fn each_of(
-        &self,
-        call_id: &str,
-        from: Moment,
-        until: Moment,
-        take: &mut dyn FnMut(bool, &Captured),
-    ) -> io::Result<()> {
-        let keys = [scan::key(call_id.as_bytes())];
-        let wanted = BlockQuery {
-            keys: Some(&keys),
-            from,
-            until,
-        };
-        self.each(&wanted, &mut |record| {
-            if scan::call_id(record.octets) == call_id.as_bytes() {
-                take(record.is_sent, &record.captured());
-            }
-        })
-    }
-
-    /// Passes every message within a time to `take`, in no order, with its time and true if we sent it. Reads files.
-    ///
-    /// # Errors
-    /// A file can't be read.
-    fn each_within(
-        &self,
-        from: Moment,
-        until: Moment,
-        take: &mut dyn FnMut(bool, u64, &[u8]),
-    ) -> io::Result<()> {
-        let wanted = BlockQuery {
-            keys: None,
-            from,
-            until,
-        };
-        self.each(&wanted, &mut |record| {
-            take(record.is_sent, record.at, record.octets);
-        })
-    }
-
-    /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.
+    /// Passes every message of a call that may be wanted to `take`, in no order, and none twice from memory and disk.
     ///
     /// # Errors
     /// A file can't be read; all others were.
@@ -310,23 +232,11 @@ impl Traces {
         let (closed, files) = {
             let segments = self.segments.as_ref().map(lock);
             let kept = lock(&self.kept);
-            let mut closed = Vec::new();
-            for store in [&kept.unmatched, &kept.calls] {
-                // Read under the lock, since they change. Closed blocks don't, and are unpacked after it.
-                for gathered in [&store.full, &store.open] {
-                    gathered.records(wanted).for_each(&mut one);
-                }
-                closed.extend(
-                    store
-                        .closed
-                        .iter()
-                        .filter(|block| block.touches(wanted))
-                        .cloned(),
-                );
-            }
-
-            let unwritten = kept.unwritten.iter();
-            closed.extend(unwritten.filter(|block| block.touches(wanted)).cloned());
+            // Read under the lock, since it changes. Closed blocks don't, and are unpacked after it.
+            kept.calls.open.records(wanted).for_each(&mut one);
+            let closed = kept.calls.closed.iter().chain(&kept.unwritten);
+            let closed = closed.filter(|block| block.touches(wanted)).cloned();
+            let closed: Vec<Arc<Block>> = closed.collect();
             let files = segments.map_or_else(Vec::new, |segments| {
                 segments.touched(wanted.from, wanted.until)
             });
@@ -353,6 +263,20 @@ impl Traces {
     }
 }
 
+/// Reads all messages of a segment file in order of time, of earlier versions too, whoever they belong to. Empty if it isn't a segment.
+///
+/// # Errors
+/// The file can't be read.
+pub fn messages_in(path: &Path) -> io::Result<Vec<Captured>> {
+    let mut messages = Vec::new();
+    for block in segments::all_blocks(path) {
+        let octets = block?.unpack();
+        messages.extend(record::records(&octets).map(|record| record.captured()));
+    }
+    messages.sort_by_key(|message| message.at);
+    Ok(messages)
+}
+
 fn keep(traces: &Weak<Traces>) {
     // Calls have priority over their traces. If the system refuses, all threads run alike.
     let _ = rustix::process::nice(5);
@@ -364,94 +288,100 @@ fn keep(traces: &Weak<Traces>) {
         let now = (traces.clock)();
         traces.sweep(now);
         traces.write(now);
-        memory::follow(|| lock(&traces.kept).forget());
+        memory::follow(|| ());
     }
-}
-
-/// Returns true if either half has the key.
-fn holds(known: &[HashMap<u64, usize>; 2], key: u64) -> bool {
-    known.iter().any(|half| half.contains_key(&key))
 }
 
 impl StoredTraces {
     /// Sorts the spare batch in, and empties it.
-    fn take_in(&mut self) {
+    fn take_in(&mut self, now: Moment) {
         let mut batch = std::mem::take(&mut self.spare);
-        // The whole batch is scanned first: our answer to an INVITE, by which it is known as a call's, comes behind
-        // it.
-        for mark in &mut batch.marks {
-            let seen = scan::strike_out(&mut batch.octets[mark.start..mark.end], mark.is_sent);
-            mark.key = seen.key;
-            if seen.is_call {
-                self.know(seen.key);
+        let mut over = Vec::new();
+        let mut repeated = Repeated::new();
+        // The reports first: an INVITE is copied before its shard knows to which call it belongs.
+        for report in batch.reports.drain(..) {
+            match report {
+                LegReport::Begun(leg, identity) => {
+                    self.assignments.begin(leg, *identity, &mut repeated);
+                }
+                LegReport::Over(call) => over.push(call),
             }
         }
+        self.take_earlier(&repeated);
 
-        for (mark, octets) in batch.messages() {
-            // After the scan, so that no credentials leave for the collector.
-            if let Some(exporter) = &mut self.exporter {
-                let record = record::record(mark.at, &mark.flow, mark.is_sent, octets);
-                exporter.send(mark.key, &record);
-            }
-            let class = self.class_of(mark.key);
-            // A message is a call's by its Call-ID, whatever its source. Without this bound, one sender with one call
-            // could push out the traces of all orgs.
-            if class == Class::Calls && !self.has_room(mark.key, octets.len()) {
-                continue;
-            }
-            self.store(class)
-                .open
-                .push(mark.at, &mark.flow, mark.is_sent, mark.key, octets);
-            if self.store(class).open.is_full() {
-                self.close_one(class);
-            }
+        for at in 0..batch.marks.len() {
+            let mark = batch.marks[at];
+            let octets = &mut batch.octets[mark.start..mark.end];
+            let places = scan::strike_headers(octets);
+            let seen = places.read(octets);
+            let (is_sent, peer) = (mark.is_sent, mark.flow.peer);
+            let leg = self.assignments.leg_of(is_sent, peer, &seen).or_else(|| {
+                self.assignments
+                    .leg_of_repeated(is_sent, peer, &seen, &repeated)
+            });
+            let key = match &leg {
+                Some(leg) => scan::key(leg.call.as_bytes()),
+                None => scan::key(seen.call_id),
+            };
+            scan::strike_rest(octets, &places);
+            self.take_message(&Record::new(mark.at, &mark.flow, is_sent, leg, octets), key);
         }
 
+        // Their last messages are in the same batch.
+        for call in over {
+            self.assignments.end(call, now);
+        }
         batch.clear();
         self.spare = batch;
     }
 
-    const fn store(&mut self, class: Class) -> &mut Store {
-        match class {
-            Class::Unmatched => &mut self.unmatched,
-            Class::Calls => &mut self.calls,
+    /// Copies a message to the collector, and keeps it.
+    fn take_message(&mut self, record: &Record<'_>, key: u64) {
+        // After the scan, so that no credentials leave for the collector.
+        if let Some(exporter) = &mut self.exporter {
+            exporter.send(record);
         }
-    }
-
-    fn class_of(&self, key: u64) -> Class {
-        if holds(&self.known, key) {
-            Class::Calls
-        } else {
-            Class::Unmatched
-        }
-    }
-
-    /// Counts a message of a call; false if the call has had its share.
-    fn has_room(&mut self, key: u64, octets: usize) -> bool {
-        let mut halves = self.known.iter_mut();
-        let Some(size) = halves.find_map(|half| half.get_mut(&key)) else {
-            return true;
-        };
-        *size = size.saturating_add(octets);
-        *size <= OCTETS_OF_CALL
-    }
-
-    /// Marks a key as a call's, and copies its earlier messages.
-    fn know(&mut self, key: u64) {
-        if self.known[0].contains_key(&key) {
+        let Some(leg) = record.leg else {
+            self.unmatched.open.push(record, key);
+            if self.unmatched.open.is_full() {
+                self.unmatched.turn();
+            }
             return;
+        };
+        // Without this bound, one peer with one call could push out the traces of all orgs.
+        if self.assignments.has_room(leg.call, record.octets.len()) {
+            self.calls.open.push(record, key);
+            if self.calls.open.is_full() {
+                self.close_calls();
+            }
         }
-        if self.known[0].len() >= MAX_KNOWN {
-            self.known.swap(0, 1);
-            self.known[0].clear();
-        }
-        // A call that goes on moves to the newer half, and so isn't forgotten with the older one.
-        let before = self.known[1].get(&key).copied();
-        self.known[0].insert(key, before.unwrap_or_default());
-        // Otherwise they were copied when the call was recognised.
-        if before.is_none() {
-            for gathered in [&self.unmatched.full, &self.unmatched.open] {
-                gathered.copy_to(key, &mut self.calls.open);
+    }
+
+    /// Moves messages of earlier batches to the calls that have begun with them: an INVITE that waited, or that was challenged, with the
+    /// challenge and its ACK.
+    fn take_earlier(&mut self, repeated: &Repeated) {
+        let Self {
+            unmatched,
+            calls,
+            assignments,
+            ..
+        } = self;
+        for (call_id, ..) in repeated.keys() {
+            let key = scan::key(call_id);
+            // Twice: the ACK of a challenge may have come by another shard, and then lie before its INVITE.
+            for is_full in [true, false, true, false] {
+                let gathered = match is_full {
+                    true => &mut unmatched.full,
+                    false => &mut unmatched.open,
+                };
+                gathered.move_to(key, &mut calls.open, |record| {
+                    let seen = Seen::of(record.octets);
+                    let (is_sent, peer) = (record.is_sent, record.peer);
+                    assignments
+                        .leg_of(is_sent, peer, &seen)
+                        .or_else(|| assignments.leg_of_repeated(is_sent, peer, &seen, repeated))
+                        .filter(|leg| assignments.has_room(leg.call, record.octets.len()))
+                });
             }
         }
     }
@@ -469,43 +399,31 @@ impl StoredTraces {
         }
     }
 
-    /// Forgets the calls when none of them can have later messages.
-    fn forget(&mut self) {
-        self.known = Default::default();
-    }
-
     /// Closes old blocks; with `all`, every block of calls.
     fn close(&mut self, now: Moment, all: bool) {
         let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
         if is_older(&self.unmatched.open, AGE) || is_older(&self.unmatched.full, 2 * AGE) {
-            self.close_one(Class::Unmatched);
+            self.unmatched.turn();
         }
         if all || is_older(&self.calls.open, AGE) {
-            self.close_one(Class::Calls);
+            self.close_calls();
         }
     }
 
-    fn close_one(&mut self, class: Class) {
-        match class {
-            Class::Unmatched => {
-                let Self {
-                    unmatched, known, ..
-                } = self;
-                // Messages that turned out to be a call's were copied to the calls.
-                unmatched.full.retain(|key| !holds(known, key));
-                let closed = unmatched.full.close(&mut self.scratch);
-                // `full` is empty by now, and is filled next.
-                std::mem::swap(&mut unmatched.full, &mut unmatched.open);
-                if let Some(block) = closed {
-                    unmatched.hold(Arc::new(block), UNMATCHED_OCTETS);
-                }
-            }
-            Class::Calls => match self.calls.open.close(&mut self.scratch).map(Arc::new) {
-                Some(block) if self.is_written => self.unwritten.push(block),
-                Some(block) => self.calls.hold(block, CALL_OCTETS),
-                None => {}
-            },
+    fn close_calls(&mut self) {
+        match self.calls.open.close(&mut self.scratch).map(Arc::new) {
+            Some(block) if self.is_written => self.unwritten.push(block),
+            Some(block) => self.calls.hold(block, CALL_OCTETS),
+            None => {}
         }
+    }
+}
+
+impl Unmatched {
+    /// Drops the older block, and begins another.
+    fn turn(&mut self) {
+        self.full.clear();
+        std::mem::swap(&mut self.full, &mut self.open);
     }
 }
 

@@ -3,38 +3,53 @@
 use std::collections::HashMap;
 
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::block::{Block, BlockQuery, Open};
-use super::dialog::PeerDialog;
+use super::forget::ErasedCall;
 use super::record::{Record, records};
 use super::scan;
 
-/// Messages of a Call-ID that are removed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum RemovedLeg {
-    /// All of them: we chose the Call-ID, so no other call has it, or the dialog isn't known.
-    Whole,
-    /// Those of one dialog: the peer chose the Call-ID.
-    Peer(PeerDialog),
-}
+/// Earliest and latest time of messages to remove, in microseconds since 1970.
+type Span = (u64, u64);
 
 /// Messages to remove.
+#[derive(Debug)]
 pub(super) struct RemovalFilter {
-    legs: HashMap<Vec<u8>, RemovedLeg>,
+    /// Calls, by org and id.
+    calls: HashMap<(Uuid, Uuid), Span>,
     keys: Vec<u64>,
     from: Moment,
     until: Moment,
 }
 
 impl RemovalFilter {
-    /// Selects messages of these Call-IDs within a time.
-    pub(super) fn new(legs: HashMap<Vec<u8>, RemovedLeg>, from: Moment, until: Moment) -> Self {
-        Self {
-            keys: legs.keys().map(|id| scan::key(id)).collect(),
-            legs,
-            from,
-            until,
+    /// Selects the messages of these calls.
+    pub(super) fn new(erased: &[ErasedCall]) -> Self {
+        let mut calls: HashMap<(Uuid, Uuid), Span> = HashMap::new();
+        for erased in erased {
+            let (from, until) = (erased.from.as_micros(), erased.until.as_micros());
+            // A call may be found twice: as the contact's, and by a transfer.
+            let span = calls.entry((erased.org, erased.call));
+            let span = span.or_insert((from, until));
+            *span = (span.0.min(from), span.1.max(until));
         }
+
+        let keys = calls.keys().map(|(_, call)| scan::key(call.as_bytes()));
+        let keys = keys.collect();
+        let from = erased.iter().map(|erased| erased.from).min();
+        let until = erased.iter().map(|erased| erased.until).max();
+        Self {
+            calls,
+            keys,
+            from: from.unwrap_or_default(),
+            until: until.unwrap_or_default(),
+        }
+    }
+
+    /// Calls whose messages are removed.
+    pub(super) fn calls(&self) -> impl Iterator<Item = Uuid> {
+        self.calls.keys().map(|(_, call)| *call)
     }
 
     /// Search for blocks that may have messages to remove.
@@ -48,14 +63,9 @@ impl RemovalFilter {
 
     /// Returns true if the message is to be removed.
     pub(super) fn takes(&self, record: &Record<'_>) -> bool {
-        if !(self.from.as_micros()..=self.until.as_micros()).contains(&record.at) {
-            return false;
-        }
-        match self.legs.get(scan::call_id(record.octets)) {
-            None => false,
-            Some(RemovedLeg::Whole) => true,
-            Some(RemovedLeg::Peer(dialog)) => dialog.holds(record.is_sent, &record.captured()),
-        }
+        let span = record.leg.map(|leg| (leg.org, leg.call));
+        let span = span.and_then(|call| self.calls.get(&call));
+        span.is_some_and(|(from, until)| (*from..=*until).contains(&record.at))
     }
 
     /// Returns the block without the removed messages, and their number; `None` if it has none to remove. The block itself is `None` if
@@ -76,8 +86,7 @@ impl RemovalFilter {
             if self.takes(&record) {
                 gone += 1;
             } else {
-                let key = scan::key(scan::call_id(record.octets));
-                left.keep(&record, key);
+                left.keep(&record);
             }
         }
 

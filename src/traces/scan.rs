@@ -1,5 +1,7 @@
 //! Scan of a message on its way into a trace: finds its key and its class, and strikes out credentials in place.
 
+use std::ops::Range;
+
 use trunkline_sip::header::text;
 
 /// Replacement for each octet of a credential.
@@ -14,18 +16,192 @@ pub(super) const PROOFS: [&[u8]; 6] = [
     b"rspauth",
 ];
 
-/// Result of the scan.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct ScannedMessage {
-    /// Hash of the Call-ID, the same in every process; the hash of nothing if there is none.
-    pub(super) key: u64,
-    /// True for a sent message that belongs to a call. False for one that any peer may get, and for each received message.
-    pub(super) is_call: bool,
+/// Method that a message is about, as far as it matters to whose it is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    Invite,
+    Ack,
+    Cancel,
+    Other,
 }
 
-/// Key of a Call-ID: FNV-1a, a filter before the comparison itself.
-pub(super) fn key(call_id: &[u8]) -> u64 {
-    call_id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+impl Method {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"INVITE" => Self::Invite,
+            b"ACK" => Self::Ack,
+            b"CANCEL" => Self::Cancel,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Parts of a message that tell its dialog and its transaction.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) is_request: bool,
+    /// Method of the request, or of the request that is answered.
+    pub(super) method: Method,
+    /// Empty if there is none.
+    pub(super) call_id: &'a [u8],
+    pub(super) from_tag: Option<&'a [u8]>,
+    pub(super) to_tag: Option<&'a [u8]>,
+    /// Protocol, transport and sent-by of the top Via; empty if there is none.
+    pub(super) sent_by: &'a [u8],
+    /// Its branch; empty if there is none.
+    pub(super) branch: &'a [u8],
+}
+
+impl<'a> Seen<'a> {
+    /// Reads a message.
+    pub(super) fn of(octets: &'a [u8]) -> Self {
+        let mut places = HeaderPositions::begin(octets);
+        while let Some((meaning, value)) = places.next_header(octets) {
+            places.note(meaning, value);
+        }
+        places.read(octets)
+    }
+}
+
+/// HeaderPositions of a message's identifying headers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct HeaderPositions {
+    /// End of the start line.
+    first: usize,
+    /// Start of the next header; at the end, of the body.
+    at: usize,
+    is_over: bool,
+    call_id: Range<usize>,
+    cseq: Range<usize>,
+    from: Range<usize>,
+    to: Range<usize>,
+    via: Range<usize>,
+}
+
+impl HeaderPositions {
+    fn begin(octets: &[u8]) -> Self {
+        // A bare line feed ends a line as well: what a lenient reader takes for a header must not keep its credentials.
+        let first = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
+        Self {
+            first,
+            at: first,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the next header with a meaning, and the place of its value; `None` behind the last.
+    fn next_header(&mut self, octets: &[u8]) -> Option<(Meaning, Range<usize>)> {
+        while !self.is_over && self.at < octets.len() {
+            let start = self.at;
+            let end = end_of_header(octets, start);
+            self.at = end;
+            let line = &octets[start..end];
+            if is_blank(line) {
+                break;
+            }
+            if let Some(colon) = line.iter().position(|octet| *octet == b':')
+                && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
+            {
+                let value = trimmed(line, colon + 1);
+                return Some((meaning, start + value.start..start + value.end));
+            }
+        }
+        self.is_over = true;
+        None
+    }
+
+    fn note(&mut self, meaning: Meaning, value: Range<usize>) {
+        let place = match meaning {
+            Meaning::CallId => &mut self.call_id,
+            Meaning::CSeq => &mut self.cseq,
+            Meaning::From => &mut self.from,
+            Meaning::To => &mut self.to,
+            Meaning::Via => &mut self.via,
+            Meaning::Proofs | Meaning::BareProofs | Meaning::Token => return,
+        };
+        // The first Via is the top one; the others occur once.
+        if place.end == 0 {
+            *place = value;
+        }
+    }
+
+    /// Reads the parts at these places.
+    pub(super) fn read<'a>(&self, octets: &'a [u8]) -> Seen<'a> {
+        let start_line = &octets[..self.first];
+        let is_request = !start_line
+            .get(..4)
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"SIP/"));
+        let method = match is_request {
+            true => start_line.split(|octet| *octet == b' ').next(),
+            false => octets[self.cseq.clone()]
+                .rsplit(u8::is_ascii_whitespace)
+                .next(),
+        };
+        let via = &octets[self.via.clone()];
+        let sent_by = via.split(|octet| matches!(octet, b';' | b',')).next();
+        let branch = parameter(via, b"branch", Ends::AtComma);
+        let tag = |place: &Range<usize>| parameter(&octets[place.clone()], b"tag", Ends::AtEnd);
+        Seen {
+            is_request,
+            method: Method::of(method.unwrap_or_default()),
+            call_id: &octets[self.call_id.clone()],
+            from_tag: tag(&self.from),
+            to_tag: tag(&self.to),
+            sent_by: sent_by.unwrap_or_default().trim_ascii(),
+            branch: branch.unwrap_or_default(),
+        }
+    }
+}
+
+/// End of the element in which a parameter is looked for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Ends {
+    AtComma,
+    AtEnd,
+}
+
+/// Returns the value of a header's parameter, outside of quotes and of angle brackets.
+fn parameter<'a>(value: &'a [u8], name: &[u8], ends: Ends) -> Option<&'a [u8]> {
+    let mut is_quoted = false;
+    let mut is_uri = false;
+    let mut start = None;
+    let mut at = 0;
+    let matches = |start: Option<usize>, end: usize| {
+        let (found, given) = text_pair(&value[start?..end])?;
+        found.eq_ignore_ascii_case(name).then_some(given)
+    };
+    while let Some(octet) = value.get(at) {
+        match octet {
+            b'\\' if is_quoted => at += 1,
+            b'"' if !is_uri => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            b'<' => is_uri = true,
+            b'>' => is_uri = false,
+            _ if is_uri => {}
+            b';' => {
+                if let Some(given) = matches(start, at) {
+                    return Some(given);
+                }
+                start = Some(at + 1);
+            }
+            b',' if ends == Ends::AtComma => break,
+            _ => {}
+        }
+        at += 1;
+    }
+    matches(start, at.min(value.len()))
+}
+
+/// Cuts `name = value` in two.
+fn text_pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let equals = memchr::memchr(b'=', text)?;
+    let name = text[..equals].trim_ascii();
+    Some((name, text[equals + 1..].trim_ascii()))
+}
+
+/// Key of a block's messages: FNV-1a of a call's id, or of the Call-ID of a message without a leg. A filter before the comparison itself.
+pub(super) fn key(id: &[u8]) -> u64 {
+    id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
     })
 }
@@ -35,6 +211,9 @@ pub(super) fn key(call_id: &[u8]) -> u64 {
 enum Meaning {
     CallId,
     CSeq,
+    From,
+    To,
+    Via,
     /// Parameters behind a scheme that prove an identity are struck out.
     Proofs,
     /// The same without a scheme (Authentication-Info).
@@ -48,7 +227,16 @@ impl Meaning {
     fn of(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         match name.len() {
-            1 if is(b"i") => Some(Self::CallId),
+            1 => match name[0].to_ascii_lowercase() {
+                b'i' => Some(Self::CallId),
+                b'f' => Some(Self::From),
+                b't' => Some(Self::To),
+                b'v' => Some(Self::Via),
+                _ => None,
+            },
+            2 if is(b"to") => Some(Self::To),
+            3 if is(b"via") => Some(Self::Via),
+            4 if is(b"from") => Some(Self::From),
             4 if is(b"cseq") => Some(Self::CSeq),
             7 if is(b"call-id") => Some(Self::CallId),
             13 if is(b"authorization") => Some(Self::Proofs),
@@ -80,68 +268,27 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
     ENDS.into_iter().any(ends_in)
 }
 
-/// Strikes credentials out of a message in place. Returns its key and its class.
-pub(super) fn strike_out(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
-    let mut call_id = 0..0;
-    let mut cseq = 0..0;
-    // A bare line feed ends a line as well: what a lenient reader takes for a header must not keep its credentials.
-    let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
-    let first = at;
-
-    while at < octets.len() {
-        let end = end_of_header(octets, at);
-        let line = &mut octets[at..end];
-        if is_blank(line) {
-            at = end;
-            break;
-        }
-
-        if let Some(colon) = line.iter().position(|octet| *octet == b':')
-            && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
-        {
-            let value = trimmed(line, colon + 1);
-            match meaning {
-                Meaning::CallId => call_id = at + value.start..at + value.end,
-                Meaning::CSeq => cseq = at + value.start..at + value.end,
-                Meaning::Proofs => strike_proofs(&mut line[value]),
-                Meaning::BareProofs => strike_parameters(&mut line[value]),
-                Meaning::Token => line[value].fill(STRUCK),
+/// Strikes credentials out of a message's headers in place. Returns the places of its identifying headers, which are unchanged.
+pub(super) fn strike_headers(octets: &mut [u8]) -> HeaderPositions {
+    let mut places = HeaderPositions::begin(octets);
+    while let Some((meaning, value)) = places.next_header(octets) {
+        match meaning {
+            Meaning::CallId | Meaning::CSeq | Meaning::From | Meaning::To | Meaning::Via => {
+                places.note(meaning, value);
             }
+            Meaning::Proofs => strike_proofs(&mut octets[value]),
+            Meaning::BareProofs => strike_parameters(&mut octets[value]),
+            Meaning::Token => octets[value].fill(STRUCK),
         }
-
-        at = end;
     }
+    places
+}
 
-    let (head, body) = octets.split_at_mut(at);
+/// Strikes out the passwords of URIs, which may be in any header, and the keys in the body.
+pub(super) fn strike_rest(octets: &mut [u8], places: &HeaderPositions) {
+    let (head, body) = octets.split_at_mut(places.at);
     strike_passwords(head);
     strike_keys(body);
-
-    ScannedMessage {
-        key: key(&octets[call_id]),
-        is_call: is_sent && is_of_call(&octets[..first], &octets[cseq]),
-    }
-}
-
-/// Returns the Call-ID.
-pub(super) fn call_id(octets: &[u8]) -> &[u8] {
-    header(octets, &[b"call-id", b"i"]).unwrap_or_default()
-}
-
-/// Returns the value of the first header with one of these names.
-pub(super) fn header<'a>(octets: &'a [u8], names: &[&[u8]]) -> Option<&'a [u8]> {
-    let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
-    while at < octets.len() {
-        let end = end_of_header(octets, at);
-        let line = octets[at..end].trim_ascii_end();
-        if line.is_empty() {
-            break;
-        }
-        if let Some(value) = value_of(line, names) {
-            return Some(&line[value]);
-        }
-        at = end;
-    }
-    None
 }
 
 /// Returns true if the line, with those that continue it, is empty.
@@ -162,19 +309,7 @@ fn end_of_header(octets: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns the range of a header's value, if it has one of these names.
-fn value_of(line: &[u8], names: &[&[u8]]) -> Option<std::ops::Range<usize>> {
-    names.iter().find_map(|name| {
-        let (head, rest) = line.split_at_checked(name.len())?;
-        if !head.eq_ignore_ascii_case(name) {
-            return None;
-        }
-        let blank = rest.len() - rest.trim_ascii_start().len();
-        (rest.get(blank) == Some(&b':')).then(|| trimmed(line, name.len() + blank + 1))
-    })
-}
-
-fn trimmed(line: &[u8], from: usize) -> std::ops::Range<usize> {
+fn trimmed(line: &[u8], from: usize) -> Range<usize> {
     let value = &line[from..];
     let start = from + value.len() - value.trim_ascii_start().len();
     start..(start + value.trim_ascii().len())
@@ -307,43 +442,23 @@ fn strike_line(line: &mut [u8]) {
     }
 }
 
-/// Returns true if a sent message belongs to a call: a request other than OPTIONS and REGISTER, or a response that only authenticated peers get.
-fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
-    let Some(status) = first.strip_prefix(b"SIP/2.0 ") else {
-        // An OPTIONS inside a call needs no mark: its Call-ID is known as the call's by then.
-        return !first.starts_with(b"OPTIONS ") && !first.starts_with(b"REGISTER ");
-    };
-    if cseq.ends_with(b"OPTIONS") || cseq.ends_with(b"REGISTER") {
-        return false;
-    }
-    match status {
-        [b'1' | b'2', ..] => true,
-        // Responses that any peer may get.
-        [b'4', b'0', b'0' | b'1' | b'3' | b'5' | b'7', ..]
-        | [b'4', b'1' | b'2', ..]
-        | [b'4', b'8', b'1' | b'2' | b'3', ..]
-        | [b'5', ..] => false,
-        _ => cseq.ends_with(b"INVITE"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn scanned(text: &str, is_sent: bool) -> (String, ScannedMessage) {
+    fn struck(text: &str) -> String {
         let mut octets = text.as_bytes().to_vec();
-        let seen = strike_out(&mut octets, is_sent);
-        (String::from_utf8(octets).unwrap(), seen)
+        let places = strike_headers(&mut octets);
+        strike_rest(&mut octets, &places);
+        String::from_utf8(octets).unwrap()
     }
 
     #[test]
     fn no_credential_is_kept() {
-        let (shown, _) = scanned(
+        let shown = struck(
             "INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\",\r\n  realm=\"r\", nonce=\"n1\", Response = \"r1\",cnonce=c1, qop=auth\r\n\
              Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nAcme-Session-Token : t2\r\nX-PLATFORM-JOIN: t3\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
              i: one@two\r\n\r\nv=0\r\na=crypto:1 X inline:k1|2\r\na=ice-pwd:p1\r\na=crypto:2 X inline:k2",
-            false,
         );
         for gone in [
             "n1", "r1", "c1", "dTpw", ": t1", ": t2", ": t3", "n2", "k1", "p1", "k2",
@@ -364,11 +479,10 @@ mod tests {
 
     #[test]
     fn no_key_or_password_is_kept_in_any_writing() {
-        let (shown, _) = scanned(
+        let shown = struck(
             "INVITE sip:a:pw1@b SIP/2.0\r\nFrom: \"x:y@z\" <SIPS:u:pw2@c>;tag=1\r\nContact: <sip:u@d:5060>, <sip:v:pw3@e>\r\nCall-ID: a:b@c\r\n\
              Authentication-Info: nextnonce=\"n1\", qop=auth, rspauth=r1\r\nX-API-Key: k0\r\nCookie: k00\r\n\r\n\
              v=0\r\nk=clear:k1\r\na=crypto:1 X INLINE:k2|2^31;inline:k3|x\r\na=ICE-PWD:k4\r\na=key-mgmt:mikey k5\r\ns=a=ice-pwd:kept",
-            false,
         );
         for gone in [
             "pw1", "pw2", "pw3", "n1", "r1", "k0", "k1", "k2", "k3", "k4", "k5",
@@ -390,9 +504,8 @@ mod tests {
 
     #[test]
     fn a_password_right_behind_a_headers_name_is_struck_out() {
-        let (shown, _) = scanned(
+        let shown = struck(
             "INVITE sip:a SIP/2.0\r\nFrom:sip:u:pw1@b;tag=1\r\nm:SIPS:v:pw2@c\r\nContact:sip:w@d\r\nCall-ID:a:b@c\r\n\r\n",
-            false,
         );
         for kept in [
             "From:sip:u:xxx@b;tag=1",
@@ -411,7 +524,7 @@ mod tests {
             r#"username="a\"=", nonce="b\"p1", response="p2""#,
         ] {
             let message = format!("BYE sip:a SIP/2.0\r\nAuthorization: Digest {proofs}\r\n\r\n");
-            let (shown, _) = scanned(&message, false);
+            let shown = struck(&message);
             assert!(!shown.contains("p1") && !shown.contains("p2"), "{shown}");
         }
     }
@@ -419,28 +532,43 @@ mod tests {
     #[test]
     fn nothing_else_is_changed() {
         let message = "BYE sip:a SIP/2.0\r\nSubject :  x\r\nX-Tok: y\r\nCall-ID: c\r\n\r\nbody";
-        let (shown, seen) = scanned(message, false);
-        assert_eq!(shown, message);
-        assert_eq!(seen.key, key(b"c"));
-        assert_eq!(call_id(message.as_bytes()), b"c");
+        assert_eq!(struck(message), message);
+        assert_eq!(Seen::of(message.as_bytes()).call_id, b"c");
         for cut in 0..message.len() {
-            strike_out(&mut message.as_bytes()[..cut].to_vec(), true);
+            struck(&message[..cut]);
         }
     }
 
     #[test]
-    fn admitted_peers_are_distinguished_from_unauthenticated_ones() {
-        let answer = |status: u32, method: &str| {
-            scanned(
-                &format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"),
-                true,
-            )
-            .1
-            .is_call
-        };
-        assert!(answer(100, "INVITE") && answer(200, "BYE") && answer(486, "INVITE"));
-        assert!(!answer(401, "INVITE") && !answer(481, "BYE") && !answer(200, "OPTIONS"));
-        assert!(scanned("BYE sip:a SIP/2.0\r\n\r\n", true).1.is_call);
-        assert!(!scanned("BYE sip:a SIP/2.0\r\n\r\n", false).1.is_call);
+    fn dialog_and_transaction_are_read_from_any_writing() {
+        let cases: [(&str, &str, [&str; 4]); 4] = [
+            (
+                "plain",
+                "BYE sip:a SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z1;rport\r\nVia: SIP/2.0/UDP i;branch=z2\r\nFrom: <sip:a>;tag=f\r\nTo: <sip:b>;tag=t\r\nCall-ID: c\r\n\r\n",
+                ["c", "f", "t", "z1"],
+            ),
+            (
+                "compact, folded, with blanks",
+                "SIP/2.0 200 OK\r\nv:SIP/2.0/UDP h ; Branch = z1 , SIP/2.0/UDP i;branch=z2\r\nf : sip:a\r\n ;TAG = f;x\r\nt: <sip:b>;x=y;tag=t\r\ni:c@d\r\nCSeq: 1\r\n INVITE\r\n\r\n",
+                ["c@d", "f", "t", "z1"],
+            ),
+            (
+                "tags in quotes, in URIs and in the body",
+                "BYE sip:a SIP/2.0\r\nFrom: \"a\\\";tag=no\" <sip:a;tag=no>;tag=f\r\nTo: <sip:b;tag=no>\r\n\r\nCall-ID: no\r\nVia: x;branch=no",
+                ["", "f", "", ""],
+            ),
+            ("nothing", "rubbish", ["", "", "", ""]),
+        ];
+        for (name, text, expected) in cases {
+            let seen = Seen::of(text.as_bytes());
+            let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
+            let read = [seen.call_id, from, to, seen.branch];
+            assert_eq!(read, expected.map(str::as_bytes), "{name}");
+            for cut in 0..text.len() {
+                Seen::of(&text.as_bytes()[..cut]);
+            }
+        }
+        let folded = Seen::of(cases[1].1.as_bytes());
+        assert_eq!((folded.is_request, folded.method), (false, Method::Invite));
     }
 }

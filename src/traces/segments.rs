@@ -19,7 +19,9 @@ use super::removal_filter::RemovalFilter;
 /// Maximum time that messages are gathered before they are compressed and written.
 pub(super) const AGE: Duration = Duration::from_secs(5);
 /// First octets of a segment.
-const MAGIC: &[u8; 8] = b"TLTRACE1";
+const MAGIC: &[u8; 8] = b"TLTRACE2";
+/// First octets of a segment of earlier versions, whose messages have no leg.
+const MAGIC_WITHOUT_LEGS: &[u8; 8] = b"TLTRACE1";
 /// Size of a segment, and age of a segment, after which another one begins.
 const MAX_SEGMENT_OCTETS: u64 = 16 << 20;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
@@ -345,7 +347,8 @@ fn began(path: &Path) -> Option<Moment> {
 }
 
 /// Reads the blocks of a file that may have wanted messages, one at a time. A file that was removed has none, and one that was cut
-/// short by a crash is read up to there.
+/// short by a crash is read up to there. One of an earlier version has none either: its messages belong to no leg, so they are in no trace and no
+/// erasure takes them; they go with their file.
 ///
 /// # Errors
 /// The file can't be read; the error is the last item. The file may then have more blocks than were returned.
@@ -353,7 +356,23 @@ pub(super) fn blocks<'q>(
     path: &Path,
     wanted: &'q BlockQuery<'q>,
 ) -> impl Iterator<Item = io::Result<Block>> + use<'q> {
-    let mut opened = Some(open_segment(path));
+    blocks_of(open_segment(path, &[MAGIC]), wanted)
+}
+
+/// Reads all blocks of a file, of earlier versions too.
+///
+/// # Errors
+/// The file can't be read; the error is the last item.
+pub(super) fn all_blocks(path: &Path) -> impl Iterator<Item = io::Result<Block>> {
+    let opened = open_segment(path, &[MAGIC, MAGIC_WITHOUT_LEGS]);
+    blocks_of(opened, &BlockQuery::ALL)
+}
+
+fn blocks_of<'q>(
+    opened: io::Result<Option<File>>,
+    wanted: &'q BlockQuery<'q>,
+) -> impl Iterator<Item = io::Result<Block>> + use<'q> {
+    let mut opened = Some(opened);
     std::iter::from_fn(move || match opened.take()? {
         Ok(None) => None,
         Ok(Some(mut file)) => {
@@ -365,8 +384,8 @@ pub(super) fn blocks<'q>(
     })
 }
 
-/// Opens a segment behind its first octets; `None` if it isn't there, or isn't one.
-fn open_segment(path: &Path) -> io::Result<Option<File>> {
+/// Opens a segment behind its first octets, which are one of `magics`; `None` if it isn't there, or begins otherwise.
+fn open_segment(path: &Path, magics: &[&[u8; 8]]) -> io::Result<Option<File>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(fault) if fault.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -374,7 +393,7 @@ fn open_segment(path: &Path) -> io::Result<Option<File>> {
     };
 
     let mut magic = [0; MAGIC.len()];
-    let is_segment = fill(&mut file, &mut magic)? && magic == *MAGIC;
+    let is_segment = fill(&mut file, &mut magic)? && magics.contains(&&magic);
     Ok(is_segment.then_some(file))
 }
 

@@ -5,8 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
+use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::assignment::LegReport;
 
 /// Interval at which batches are picked up.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -60,15 +64,31 @@ impl Tap {
             is_sent,
             start: 0,
             end: 0,
-            key: 0,
         };
 
         self.batch.push(mark, octets);
     }
 
+    /// Reports that messages with this identity belong to a leg, also those that the batch has.
+    pub fn assign(&mut self, leg: TracedLeg, identity: Box<DialogIdentity>) {
+        self.report(LegReport::Begun(leg, identity));
+    }
+
+    /// Reports that a call is over.
+    pub fn end(&mut self, call: Uuid) {
+        self.report(LegReport::Over(call));
+    }
+
+    fn report(&mut self, report: LegReport) {
+        // Not bounded like messages: there are few for each call, and without them later messages would be nobody's.
+        if self.queue.is_some() {
+            self.batch.reports.push(report);
+        }
+    }
+
     /// Frees large buffers, for an idle shard.
     pub fn rest(&mut self) {
-        if self.batch.marks.is_empty() {
+        if self.batch.is_empty() {
             self.batch.rest();
         }
     }
@@ -87,27 +107,22 @@ impl Tap {
         };
         // Beyond the bound of a batch too, since these are the shard's last messages.
         let mut waiting = lock(&queue.batch);
-        for (mark, octets) in self.batch.messages() {
-            waiting.push(*mark, octets);
-        }
-        self.batch.clear();
+        waiting.take(&mut self.batch);
     }
 
     /// Hands the batch on. If the queue is locked, the next turn does.
     pub fn hand_on(&mut self) {
-        let Some(queue) = self.queue.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
+        let Some(queue) = self.queue.as_ref().filter(|_| !self.batch.is_empty()) else {
             return;
         };
         let Ok(mut waiting) = queue.batch.try_lock() else {
             return;
         };
 
-        if waiting.marks.is_empty() {
+        if waiting.is_empty() {
             std::mem::swap(&mut *waiting, &mut self.batch);
         } else if waiting.size() + self.batch.size() <= MAX_BATCH {
-            for (mark, octets) in self.batch.messages() {
-                waiting.push(*mark, octets);
-            }
+            waiting.take(&mut self.batch);
         } else {
             // The batch stays here until there is room.
             return;
@@ -131,15 +146,14 @@ pub(super) struct BatchEntry {
     pub(super) is_sent: bool,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Key of its Call-ID; 0 until the batch is scanned.
-    pub(super) key: u64,
 }
 
-/// Messages, one after another.
+/// Messages, one after another, and what the shard has reported about calls meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) octets: Vec<u8>,
     pub(super) marks: Vec<BatchEntry>,
+    pub(super) reports: Vec<LegReport>,
 }
 
 impl Batch {
@@ -157,7 +171,20 @@ impl Batch {
         self.octets.len() + self.marks.len() * OVERHEAD
     }
 
-    pub(super) fn messages(&self) -> impl Iterator<Item = (&BatchEntry, &[u8])> {
+    fn is_empty(&self) -> bool {
+        self.marks.is_empty() && self.reports.is_empty()
+    }
+
+    /// Moves everything out of another batch.
+    fn take(&mut self, other: &mut Self) {
+        for (mark, octets) in other.messages() {
+            self.push(*mark, octets);
+        }
+        self.reports.append(&mut other.reports);
+        other.clear();
+    }
+
+    fn messages(&self) -> impl Iterator<Item = (&BatchEntry, &[u8])> {
         self.marks
             .iter()
             .map(|mark| (mark, &self.octets[mark.start..mark.end]))
@@ -166,6 +193,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         self.octets.clear();
         self.marks.clear();
+        self.reports.clear();
     }
 
     /// Frees large buffers of an empty batch.
@@ -195,7 +223,7 @@ impl TapQueue {
     /// Swaps the waiting batch for `spare`, which is empty; false if none waits.
     pub(super) fn pick_up(&self, spare: &mut Batch) -> bool {
         let mut batch = lock(&self.batch);
-        if batch.marks.is_empty() {
+        if batch.is_empty() {
             batch.rest();
             return false;
         }

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use super::*;
+use trunkline_calls::{DialogIdentity, LegRole, TracedLeg};
 use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::slot::{Minter, Node, Slot, Tag};
 
+mod assigned;
 mod retained;
+
+const ORG: Uuid = Uuid::from_u128(0xa);
 
 const NEVER: Moment = Moment::from_secs(0);
 const ALWAYS: Moment = Moment::from_secs(1 << 40);
@@ -25,12 +30,52 @@ fn flow() -> Flow {
     }
 }
 
+/// Returns our tag in the dialog with this Call-ID.
+fn tag(call_id: &str) -> Tag {
+    let minter = Minter::new(Node(1), [7; 16]);
+    minter.tag_of(Slot::default(), scan::key(call_id.as_bytes()))
+}
+
+/// Returns the call with this Call-ID.
+fn call(call_id: &str) -> Uuid {
+    Uuid::from_u128(scan::key(call_id.as_bytes()).into())
+}
+
+/// Makes a message of a dialog in which both sides have the same tag, so that it may go either way.
 fn message(start: &str, call_id: &str, filling: usize) -> Vec<u8> {
+    let tag = tag(call_id);
     format!(
-        "{start}\r\ni: {call_id}\r\nX: {}\r\n\r\n",
+        "{start}\r\nf: <sip:a>;tag={tag}\r\nt: <sip:b>;tag={tag}\r\ni: {call_id}\r\nX: {}\r\n\r\n",
         "x".repeat(filling)
     )
     .into_bytes()
+}
+
+/// Reports the dialog with this Call-ID as that of a call.
+fn begin(tap: &mut Tap, call_id: &str) {
+    let leg = TracedLeg {
+        org: ORG,
+        call: call(call_id),
+        leg: 0,
+        role: LegRole::Trunk,
+    };
+    let local = tag(call_id);
+    let identity = DialogIdentity::Tag {
+        call_id: call_id.as_bytes().into(),
+        local,
+        remote: Some(local.as_bytes().into()),
+    };
+    tap.assign(leg, Box::new(identity));
+}
+
+/// Selects the messages of the call with this Call-ID, from 5 s to 20 s.
+fn erased(call_id: &str) -> ErasedCall {
+    ErasedCall {
+        org: ORG,
+        call: call(call_id),
+        from: Moment::from_secs(5),
+        until: Moment::from_secs(20),
+    }
 }
 
 fn disk(directory: &tempfile::TempDir) -> Disk {
@@ -50,19 +95,30 @@ fn pass(traces: &Traces, tap: &mut Tap, at: Moment, is_sent: bool, octets: &[u8]
 }
 
 /// Removes the messages of these calls, and returns their number.
-fn forget(traces: &Traces, legs: &[CallLegs]) -> io::Result<u64> {
+fn forget(traces: &Traces, erased: &[ErasedCall]) -> io::Result<u64> {
     let mut gone = 0;
-    traces.forget(legs, &mut gone).map(|()| gone)
+    traces.forget(erased, &mut gone).map(|()| gone)
 }
 
 fn found(traces: &Traces, call_id: &str) -> FoundMessages {
-    traces.of(&[call_id], NEVER, ALWAYS)
+    traces.of(ORG, call(call_id), NEVER, ALWAYS)
+}
+
+/// Returns the messages in memory that belong to no call.
+fn unassigned(traces: &Traces) -> Vec<Vec<u8>> {
+    traces.sweep((traces.clock)());
+    let kept = lock(&traces.kept);
+    let open = [&kept.unmatched.full, &kept.unmatched.open].into_iter();
+    let records = open.flat_map(|block| block.records(&BlockQuery::ALL));
+    records.map(|record| record.octets.to_vec()).collect()
 }
 
 #[test]
 fn a_call_finds_its_messages_in_their_order() {
     let traces = Traces::unattended(2, None, None, clock).unwrap();
     let mut taps = [traces.tap(0), traces.tap(1)];
+    begin(&mut taps[0], "a@b");
+    begin(&mut taps[0], "c@d");
     for second in 0..4 {
         let id = if second % 2 == 0 { "a@b" } else { "c@d" };
         let octets = message("INVITE sip:a SIP/2.0", id, 1);
@@ -73,26 +129,29 @@ fn a_call_finds_its_messages_in_their_order() {
     taps[1].note(Moment::from_secs(9), flow(), false, b"rubbish");
     taps[1].hand_on();
 
-    let messages = found(&traces, "a@b").messages;
-    assert_eq!(messages.len(), 2);
+    let messages: [FoundMessage; 2] = found(&traces, "a@b").messages.try_into().unwrap();
     assert_eq!(
-        (messages[0].0, messages[0].1.at, messages[0].1.source.port()),
-        (false, 0, 5070)
-    );
-    assert_eq!(
-        (messages[1].0, messages[1].1.at, messages[1].1.source.port()),
-        (true, 2_000_000, 5060)
+        messages.map(|found| (
+            found.is_sent,
+            found.captured.at,
+            found.captured.source.port()
+        )),
+        [(false, 0, 5070), (true, 2_000_000, 5060)]
     );
     assert_eq!(found(&traces, "nobody"), FoundMessages::default());
 
-    let later = traces.of(&["a@b", "c@d"], Moment::from_secs(1), Moment::from_secs(2));
-    assert_eq!(later.messages.len(), 2);
+    let later = |id| traces.of(ORG, call(id), Moment::from_secs(1), Moment::from_secs(2));
+    assert_eq!(later("a@b").messages.len(), 1);
+    assert_eq!(later("c@d").messages.len(), 1);
+    let other = traces.of(Uuid::nil(), call("a@b"), NEVER, ALWAYS);
+    assert_eq!(other, FoundMessages::default(), "another org");
 }
 
 #[test]
 fn who_ends_leaves_all_beside_what_waits() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);
+    begin(&mut tap, "a@b");
     for (at, left) in [(1, false), (2, true)] {
         let octets = message("INVITE sip:a SIP/2.0", "a@b", tap::PICK_UP_SIZE);
         tap.note(Moment::from_secs(at), flow(), false, &octets);
@@ -118,47 +177,12 @@ fn little_is_due_when_it_has_waited() {
 }
 
 #[test]
-fn what_has_become_a_call_is_kept_with_the_calls_alone() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
-    let mut tap = traces.tap(0);
-    let now = Moment::from_secs(1);
-    for (call_id, is_sent) in [("call", false), ("stranger", false), ("call", true)] {
-        let start = match is_sent {
-            true => "SIP/2.0 100 Trying",
-            false => "INVITE sip:a SIP/2.0",
-        };
-        pass(&traces, &mut tap, now, is_sent, &message(start, call_id, 1));
-    }
-
-    for seconds in [10, 20] {
-        traces.sweep(Moment::from_secs(seconds));
-    }
-
-    let kept = lock(&traces.kept);
-    let of_strangers: Vec<u8> = kept
-        .unmatched
-        .closed
-        .iter()
-        .flat_map(|block| block.unpack())
-        .collect();
-    let call_ids: Vec<&[u8]> = record::records(&of_strangers)
-        .map(|record| scan::call_id(record.octets))
-        .collect();
-    assert_eq!(call_ids, [b"stranger"]);
-    drop(kept);
-    assert_eq!(found(&traces, "call").messages.len(), 2);
-    assert_eq!(found(&traces, "stranger").messages.len(), 1);
-
-    lock(&traces.kept).forget();
-    assert_eq!(found(&traces, "call").messages.len(), 2);
-}
-
-#[test]
 fn strangers_push_out_strangers_and_no_call() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let traces = Traces::unattended(1, None, None, || Moment::from_secs(1)).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     let invite = message("INVITE sip:a SIP/2.0", "call", 1);
+    begin(&mut tap, "call");
     pass(&traces, &mut tap, now, false, &invite);
 
     let trying = message("SIP/2.0 100 Trying", "call", 1);
@@ -172,44 +196,12 @@ fn strangers_push_out_strangers_and_no_call() {
     }
 
     assert_eq!(found(&traces, "call").messages.len(), 2);
-    assert!(found(&traces, "stranger 0").messages.is_empty());
-    assert_eq!(found(&traces, "stranger 3999").messages.len(), 1);
-
-    let kept = lock(&traces.kept);
-    let sizes = kept.unmatched.closed.iter().map(|block| block.size());
-    assert_eq!(sizes.sum::<usize>(), kept.unmatched.held);
-    assert!(kept.unmatched.held <= UNMATCHED_OCTETS);
-}
-
-#[test]
-fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
-    let mut tap = traces.tap(0);
-    let now = Moment::from_secs(1);
-    let invite = message("INVITE sip:a SIP/2.0", "call", 1);
-    pass(&traces, &mut tap, now, false, &invite);
-    for at in 0..block::FULL / 1_000 + 1 {
-        let octets = message("INVITE sip:a SIP/2.0", &format!("stranger {at}"), 1_000);
-        pass(&traces, &mut tap, now, false, &octets);
-    }
-
-    let challenge = message("SIP/2.0 401 Unauthorized", "call", 1);
-    pass(&traces, &mut tap, now, true, &challenge);
-
-    let trying = message("SIP/2.0 100 Trying", "call", 1);
-    pass(&traces, &mut tap, now, true, &trying);
-
-    let kept = lock(&traces.kept);
-    assert!(kept.unmatched.full.began().is_some(), "a block was filled");
-
-    let all = BlockQuery {
-        keys: None,
-        from: NEVER,
-        until: ALWAYS,
+    let unassigned = unassigned(&traces);
+    let holds = |id: &[u8]| {
+        let mut messages = unassigned.iter();
+        messages.any(|octets| scan::Seen::of(octets).call_id == id)
     };
-    let of_calls: Vec<_> = kept.calls.open.records(&all).collect();
-    assert_eq!(of_calls.len(), 3);
-    assert!(of_calls[0].octets.starts_with(b"INVITE"));
+    assert!(!holds(b"stranger 0") && holds(b"stranger 3999"));
 }
 
 #[test]
@@ -226,6 +218,7 @@ fn what_no_file_holds_yet_is_found_however_much_it_is() {
             &format!("call {at}"),
             1,
         );
+        begin(&mut tap, &format!("call {at}"));
         tap.note(now, flow(), true, &octets);
         tap.hand_on();
         traces.sweep(now);
@@ -247,6 +240,7 @@ fn what_no_file_takes_stays_in_memory() {
     let mut tap = traces.tap(0);
     for at in [1, 100] {
         let octets = message("INVITE sip:a SIP/2.0", &format!("call {at}"), 1);
+        begin(&mut tap, &format!("call {at}"));
         pass(&traces, &mut tap, Moment::from_secs(at), true, &octets);
         let later = Moment::from_secs(at) + AGE;
         traces.sweep(later);
@@ -260,6 +254,7 @@ fn what_no_file_takes_stays_in_memory() {
     std::fs::create_dir(&disk.directory).unwrap();
 
     let octets = message("INVITE sip:a SIP/2.0", "late", 1);
+    begin(&mut tap, "late");
     pass(&traces, &mut tap, Moment::from_secs(190), true, &octets);
     traces.finish();
     for call_id in ["call 1", "call 100", "late"] {
@@ -271,6 +266,7 @@ fn what_no_file_takes_stays_in_memory() {
 fn one_call_shows_no_more_than_its_share() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);
+    begin(&mut tap, "long");
     for second in 0..300 {
         let octets = message("INFO sip:a SIP/2.0", "long", 8_000);
         pass(&traces, &mut tap, Moment::from_secs(second), true, &octets);
@@ -278,42 +274,32 @@ fn one_call_shows_no_more_than_its_share() {
     let found = found(&traces, "long");
     assert!(found.is_cut && found.messages.len() > 100);
     let first = (0..found.messages.len() as u64).map(|second| second * 1_000_000);
-    let times = found.messages.iter().map(|(_, captured)| captured.at);
+    let times = found.messages.iter().map(|found| found.captured.at);
     assert!(times.eq(first));
 }
 
 #[test]
-fn one_call_id_takes_no_more_than_its_share_of_the_traces() {
+fn one_call_takes_no_more_than_its_share_of_the_traces() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);
-    let mut pass = |start: &str, id: &str, filling: usize, second: u64| {
-        let (octets, is_sent) = (message(start, id, filling), start.starts_with("INVITE"));
-        pass(
-            &traces,
-            &mut tap,
-            Moment::from_secs(second),
-            is_sent,
-            &octets,
-        );
-    };
-    pass("INVITE sip:a SIP/2.0", "flood", 1, 0);
-    for second in 1..1_000 {
-        pass("OPTIONS sip:a SIP/2.0", "flood", 8_000, second);
+    begin(&mut tap, "flood");
+    begin(&mut tap, "other");
+    for second in 0..1_000 {
+        let octets = message("OPTIONS sip:a SIP/2.0", "flood", 8_000);
+        pass(&traces, &mut tap, Moment::from_secs(second), false, &octets);
     }
-    pass("INVITE sip:a SIP/2.0", "other", 1, 1_000);
+    let octets = message("INVITE sip:a SIP/2.0", "other", 1);
+    pass(&traces, &mut tap, Moment::from_secs(1_000), true, &octets);
 
-    let (mut flooded, mut others) = (0, 0);
+    let mut flooded = 0;
     traces
-        .each_within(NEVER, ALWAYS, &mut |_, _, octets| match octets
-            .windows(5)
-            .any(|text| text == b"flood")
-        {
-            true => flooded += octets.len(),
-            false => others += 1,
+        .each(&BlockQuery::ALL, &mut |record| {
+            let is_flood = record.leg.is_some_and(|leg| leg.call == call("flood"));
+            flooded += usize::from(is_flood) * record.octets.len();
         })
         .unwrap();
     assert!((3 << 20..=4 << 20).contains(&flooded), "{flooded}");
-    assert_eq!(others, 1);
+    assert_eq!(found(&traces, "other").messages.len(), 1);
 }
 
 #[test]
@@ -325,6 +311,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     for second in 100..200 {
         let id = format!("call {second}");
         let octets = message("INVITE sip:a SIP/2.0", &id, 300);
+        begin(&mut tap, &id);
         pass(&before, &mut tap, Moment::from_secs(second), false, &octets);
         let octets = message("SIP/2.0 180 Ringing", &id, 300);
         pass(&before, &mut tap, Moment::from_secs(second), true, &octets);
@@ -348,7 +335,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
         );
     }
 
-    let none = after.of(&["call 150"], Moment::from_secs(160), ALWAYS);
+    let none = after.of(ORG, call("call 150"), Moment::from_secs(160), ALWAYS);
     assert!(none.messages.is_empty());
 
     // A file that was cut short is read up to there, and old files are removed.
@@ -363,6 +350,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     let mut tap = after.tap(0);
     let late = Moment::from_secs(4_000_000_000);
     let octets = message("BYE sip:a SIP/2.0", "late", 1);
+    begin(&mut tap, "late");
     pass(&after, &mut tap, late, true, &octets);
     pass(&after, &mut tap, late + AGE, true, &octets);
 
@@ -380,7 +368,10 @@ fn the_last_file_is_removed_when_it_is_old() {
 
     let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
-    pass(&traces, &mut traces.tap(0), written, true, &octets);
+    let mut tap = traces.tap(0);
+    begin(&mut tap, "a@b");
+    begin(&mut tap, "c@d");
+    pass(&traces, &mut tap, written, true, &octets);
     traces.finish();
     assert_eq!(found(&traces, "a@b").messages.len(), 1);
     traces.write(written + disk.retention);
@@ -390,7 +381,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     assert!(found(&traces, "a@b").messages.is_empty());
 
     let octets = message("INVITE sip:a SIP/2.0", "c@d", 1);
-    pass(&traces, &mut traces.tap(0), clock(), true, &octets);
+    pass(&traces, &mut tap, clock(), true, &octets);
     traces.finish();
     assert_eq!(files(), 1, "another file begins");
     assert_eq!(found(&traces, "c@d").messages.len(), 1);
@@ -401,53 +392,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     assert_eq!(files(), 0);
 }
 
-/// A caller chooses its Call-ID. One that is a part of every INVITE, or another caller's Call-ID, must not remove other calls' messages.
-#[test]
-fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
-    let mut tap = traces.tap(0);
-    let invite = |call_id: &str, tag: &str| {
-        let text = format!(
-            "INVITE sip:a SIP/2.0\r\nVia: x\r\nFrom: <sip:b>;tag={tag}\r\nTo: <sip:a>\r\nCall-ID: {call_id}\r\n\r\n"
-        );
-        text.into_bytes()
-    };
-    for (at, call_id, tag) in [
-        (10, "sip", "hostile"),
-        (11, "theirs@x", "first"),
-        (12, "sip", "another tenant's"),
-    ] {
-        let octets = invite(call_id, tag);
-        pass(&traces, &mut tap, Moment::from_secs(at), false, &octets);
-    }
-
-    // A header that is like ours, received.
-    let forged = b"INVITE sip:r SIP/2.0\r\ni: forged\r\nX-PLATFORM-SESSION-ID: 5e55\r\n\r\n";
-    pass(&traces, &mut tap, Moment::from_secs(13), false, forged);
-
-    let legs = CallLegs {
-        peer_call_id: Some("sip".to_owned()),
-        began: Moment::from_secs(10),
-        call_ids: Vec::new(),
-        session_line: Some("X-PLATFORM-SESSION-ID: 5e55".to_owned()),
-        from: Moment::from_secs(5),
-        until: Moment::from_secs(20),
-    };
-    assert_eq!(forget(&traces, std::slice::from_ref(&legs)).unwrap(), 1);
-    let left = |call_id: &str| found(&traces, call_id).messages.len();
-    assert_eq!((left("sip"), left("theirs@x"), left("forged")), (1, 1, 1));
-
-    // Of a call whose INVITE is no longer there, the rest goes by its Call-ID.
-    let bye = message("BYE sip:a SIP/2.0", "long@x", 1);
-    pass(&traces, &mut tap, Moment::from_secs(14), false, &bye);
-    let legs = CallLegs {
-        peer_call_id: Some("long@x".to_owned()),
-        ..legs
-    };
-    assert_eq!(forget(&traces, &[legs]).unwrap(), 1);
-}
-
-/// Legs of one call in memory and on disk are removed; other calls, and the same Call-ID at another time, stay.
+/// Other calls, and the same call of another org or at another time, stay.
 #[test]
 fn the_messages_of_a_call_are_forgotten_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -455,12 +400,13 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         let kept = is_on_disk.then(|| disk(&directory));
         let traces = Traces::unattended(1, kept, None, clock).unwrap();
         let mut tap = traces.tap(0);
-        let runtime = b"INVITE sip:r SIP/2.0\r\ni: leg@us\r\nX-PLATFORM-SESSION-ID: 5e55\r\n\r\n";
+        for call_id in ["a@b", "c@d", "e@f"] {
+            begin(&mut tap, call_id);
+        }
         for (call_id, is_sent) in [("a@b", false), ("c@d", true)] {
             let octets = message("INVITE sip:+442071838750 SIP/2.0", call_id, 300);
             pass(&traces, &mut tap, Moment::from_secs(10), is_sent, &octets);
         }
-        pass(&traces, &mut tap, Moment::from_secs(11), true, runtime);
         traces.sweep(Moment::from_secs(16));
         traces.write(Moment::from_secs(16));
         for (at, start) in [(17, "BYE sip:+442071838750"), (100, "INVITE sip:a")] {
@@ -468,18 +414,17 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
             pass(&traces, &mut tap, Moment::from_secs(at), true, &octets);
         }
 
-        let legs = CallLegs {
-            peer_call_id: Some("a@b".to_owned()),
-            began: Moment::from_secs(10),
-            call_ids: Vec::new(),
-            session_line: Some("X-PLATFORM-SESSION-ID: 5e55".to_owned()),
-            from: Moment::from_secs(5),
-            until: Moment::from_secs(20),
+        let theirs = ErasedCall {
+            org: Uuid::nil(),
+            ..erased("a@b")
         };
-        assert_eq!(forget(&traces, std::slice::from_ref(&legs)).unwrap(), 3);
+        assert_eq!(forget(&traces, &[theirs]).unwrap(), 0, "another org's");
+
+        let of_call = erased("a@b");
+        assert_eq!(forget(&traces, &[of_call]).unwrap(), 2);
         let left = |call_id: &str| found(&traces, call_id).messages.len();
-        assert_eq!((left("a@b"), left("c@d"), left("leg@us")), (1, 1, 0));
-        assert_eq!(forget(&traces, &[legs]).unwrap(), 0, "again");
+        assert_eq!((left("a@b"), left("c@d")), (1, 1));
+        assert_eq!(forget(&traces, &[of_call]).unwrap(), 0, "again");
 
         // Messages written from now on are found.
         let octets = message("INVITE sip:e SIP/2.0", "e@f", 1);
@@ -489,12 +434,51 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         if is_on_disk {
             let again = Traces::unattended(1, Some(disk(&directory)), None, clock);
             let again = again.unwrap();
-            let left = [("a@b", 1), ("c@d", 1), ("leg@us", 0), ("e@f", 1)];
-            for (call_id, count) in left {
-                assert_eq!(found(&again, call_id).messages.len(), count, "{call_id}");
+            for call_id in ["a@b", "c@d", "e@f"] {
+                assert_eq!(found(&again, call_id).messages.len(), 1, "{call_id}");
             }
         }
     }
+}
+
+/// Messages of an earlier version belong to no leg: no trace shows them, no erasure takes them, and they go with their file.
+#[test]
+fn a_file_without_legs_is_in_no_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    let record = Record::new(Moment::from_secs(10), &flow(), true, None, &octets);
+    let mut block = block::Open::default();
+    block.push(&record, scan::key(b"a@b"));
+    let mut file = b"TLTRACE1".to_vec();
+    block.close(&mut Vec::new()).unwrap().write(&mut file);
+    let path = disk.directory.join("00000000000010000000.trace");
+    std::fs::write(&path, &file).unwrap();
+    drop(traces);
+
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    begin(&mut tap, "a@b");
+    let bye = message("BYE sip:a SIP/2.0", "a@b", 1);
+    pass(&traces, &mut tap, Moment::from_secs(11), true, &bye);
+    traces.finish();
+    let shown = found(&traces, "a@b").messages;
+    assert_eq!(shown.len(), 1);
+    assert!(shown[0].captured.octets.starts_with(b"BYE"));
+
+    let whole = ErasedCall {
+        from: NEVER,
+        until: ALWAYS,
+        ..erased("a@b")
+    };
+    assert_eq!(forget(&traces, &[whole]).unwrap(), 1);
+    assert_eq!(std::fs::read(&path).unwrap(), file);
+    let read = messages_in(&path).unwrap();
+    assert_eq!(read[0].octets, octets, "for the operator");
+
+    traces.write(ALWAYS);
+    assert!(!path.exists());
 }
 
 /// A segment that can't be read has messages all the same: neither an erasure nor a trace may pass over it.
@@ -505,6 +489,7 @@ fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    begin(&mut tap, "a@b");
     pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
     traces.finish();
 
@@ -515,17 +500,9 @@ fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     // A directory can be opened like a file, and then fails to be read.
     std::fs::create_dir(&path).unwrap();
 
-    let legs = CallLegs {
-        peer_call_id: None,
-        began: Moment::from_secs(10),
-        call_ids: vec!["a@b".to_owned()],
-        session_line: None,
-        from: NEVER,
-        until: ALWAYS,
-    };
-    assert!(forget(&traces, std::slice::from_ref(&legs)).is_err());
+    let legs = erased("a@b");
+    assert!(forget(&traces, &[legs]).is_err());
     assert!(found(&traces, "a@b").is_cut);
-    assert!(traces.begun(b"a@b", NEVER, ALWAYS).is_err());
 
     std::fs::remove_dir(&path).unwrap();
     std::fs::rename(&aside, &path).unwrap();
@@ -534,53 +511,6 @@ fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     // A file that is gone has nothing to erase.
     std::fs::remove_file(&path).unwrap();
     assert_eq!(found(&traces, "a@b"), FoundMessages::default());
-}
-
-/// A leg may have more messages than a trace shows, so that the BYE which leads to the next leg isn't shown.
-#[test]
-fn the_leg_after_a_long_one_is_forgotten_too() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
-    let mut tap = traces.tap(0);
-    let mut pass_at = |second, is_sent, start: &str, lines: &str| {
-        let octets = format!("{start} SIP/2.0\r\n{lines}\r\n\r\n").into_bytes();
-        pass(
-            &traces,
-            &mut tap,
-            Moment::from_secs(second),
-            is_sent,
-            &octets,
-        );
-    };
-    let theirs = "Call-ID: first@x\r\nFrom: <sip:b>;tag=theirs\r\nTo: <sip:a>";
-    let filling = "x".repeat(8_000);
-    pass_at(10, false, "INVITE sip:a", theirs);
-    pass_at(
-        11,
-        true,
-        "SIP/2.0 200 OK\r\nX:",
-        &format!("{theirs};tag=ours"),
-    );
-    for number in 0..200 {
-        let lines = format!("{theirs};tag=ours\r\nX: {number}{filling}");
-        pass_at(12, false, "INFO sip:a", &lines);
-    }
-
-    let replaces = "Call-ID: second@x\r\nFrom: <sip:c>;tag=others\r\nTo: <sip:a>\r\nReplaces: first@x;to-tag=ours;from-tag=theirs";
-    pass_at(13, false, "INVITE sip:a", replaces);
-    let bye = "Call-ID: first@x\r\nFrom: <sip:a>;tag=ours\r\nTo: <sip:b>;tag=theirs";
-    pass_at(14, true, "BYE sip:b", bye);
-    assert!(found(&traces, "first@x").is_cut);
-
-    let legs = CallLegs {
-        peer_call_id: Some("first@x".to_owned()),
-        began: Moment::from_secs(10),
-        call_ids: Vec::new(),
-        session_line: None,
-        from: Moment::from_secs(5),
-        until: Moment::from_secs(20),
-    };
-    assert_eq!(forget(&traces, &[legs]).unwrap(), 204);
-    assert_eq!(found(&traces, "second@x"), FoundMessages::default());
 }
 
 /// The wall clock may be set back while a segment is written.
@@ -596,6 +526,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
     for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
         let at = Moment::from_secs(second);
         let octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        begin(&mut tap, call_id);
         pass(&traces, &mut tap, at, true, &octets);
         traces.sweep(at + AGE);
         // The last step is forward, before the messages are written.
@@ -610,7 +541,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
     for traces in [&traces, &again] {
         for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
             let at = Moment::from_secs(second);
-            let found = traces.of(&[call_id], at - AGE, at + AGE);
+            let found = traces.of(ORG, call(call_id), at - AGE, at + AGE);
             assert_eq!(found.messages.len(), 1, "{call_id}");
         }
     }
@@ -624,6 +555,7 @@ fn messages_removed_before_an_error_are_counted() {
     let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    begin(&mut tap, "a@b");
     pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
     traces.finish();
     pass(&traces, &mut tap, Moment::from_secs(11), true, &octets);
@@ -633,15 +565,7 @@ fn messages_removed_before_an_error_are_counted() {
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
 
-    let legs = CallLegs {
-        peer_call_id: None,
-        began: Moment::from_secs(10),
-        call_ids: vec!["a@b".to_owned()],
-        session_line: None,
-        from: NEVER,
-        until: Moment::from_secs(20),
-    };
     let mut gone = 0;
-    assert!(traces.forget(&[legs], &mut gone).is_err());
+    assert!(traces.forget(&[erased("a@b")], &mut gone).is_err());
     assert_eq!(gone, 1, "the one in memory");
 }

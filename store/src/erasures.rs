@@ -168,19 +168,12 @@ from_row!(OpenRow {
     requested_at: moment
 });
 
-/// Search terms for the messages of one call in traces.
+/// Call whose messages are searched for in traces.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
-    /// Call-ID of the leg that a peer began, which the peer chose.
+    /// The call. An earlier version stored a call without its id, under that id.
     #[serde(default)]
-    pub peer_call_id: Option<String>,
-    /// Time of that leg's INVITE, or later.
-    #[serde(default)]
-    pub began: Option<Moment>,
-    /// Call-IDs of legs that we began, as far as its row had them.
-    pub call_ids: Vec<String>,
-    /// The session, which outgoing INVITEs name.
-    pub session: Option<Uuid>,
+    pub call: Option<Uuid>,
     /// Earliest time of its messages.
     pub from: Moment,
     /// Latest time of its messages.
@@ -374,7 +367,9 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     let keyring = tx.keyring();
     let legs = rows.into_iter().map(|row| {
         let plain = keyring.open(&legs_context(row.call_id), &row.legs)?;
-        serde_json::from_slice(&plain).map_err(|_| Broke::Seal.into())
+        let mut legs: ErasedLegs = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+        legs.call = legs.call.or(Some(row.call_id));
+        Ok(legs)
     });
     legs.collect()
 }

@@ -81,14 +81,6 @@ from_row!(CallTransfer {
     ended_at: maybe(moment),
 });
 
-#[derive(Debug)]
-struct Requested {
-    requested_at: Moment,
-}
-from_row!(Requested {
-    requested_at: moment
-});
-
 impl From<&Transfer> for CallTransfer {
     fn from(transfer: &Transfer) -> Self {
         Self {
@@ -152,17 +144,6 @@ pub(super) fn last_transfers(
     };
 
     Ok(rows.into_iter().map(|row| (row.call_id, row)).collect())
-}
-
-/// Returns when the first transfer of a call was requested.
-///
-/// # Errors
-/// [`Broke`](super::Broke): the database fails.
-pub fn first_requested_at(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<Moment>, Error> {
-    let sql = "SELECT requested_at FROM transfers WHERE org_id = $1 AND call_id = $2
-               ORDER BY requested_at LIMIT 1";
-    let row: Option<Requested> = tx.one(sql, &[&org, &call])?;
-    Ok(row.map(|row| row.requested_at))
 }
 
 /// Returns true if a transfer is stored.

@@ -53,6 +53,7 @@ fn a_collector_gets_both_legs_under_one_id() {
     let caller = call_id(&texts("caller")[0]);
     let runtime = call_id(&texts("runtime")[0]);
     assert_ne!(caller, runtime);
+    let correlation = text(&shown["call_id"]).to_owned();
 
     let mut envelope = vec![0; 65_536];
     let (mut of_caller, mut of_runtime) = (0, 0);
@@ -77,7 +78,7 @@ fn a_collector_gets_both_legs_under_one_id() {
 
         let leg = call_id(&message);
         if leg == caller || leg == runtime {
-            assert_eq!(chunk(17), caller.as_bytes(), "{message}");
+            assert_eq!(chunk(17), correlation.as_bytes(), "{message}");
         }
         of_caller += usize::from(leg == caller);
         of_runtime += usize::from(leg == runtime);

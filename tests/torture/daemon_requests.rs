@@ -30,9 +30,10 @@ pub(crate) fn accepting(at: &Peer) -> String {
 /// Another org with an agent, a number and a trunk.
 #[derive(Debug)]
 pub(crate) struct Neighbour {
+    pub(crate) org: String,
     pub(crate) agent: String,
     pub(crate) credentials: Credentials,
-    key: String,
+    pub(crate) key: String,
 }
 
 impl Neighbour {
@@ -55,6 +56,7 @@ impl Neighbour {
         let key = setup.run(&["key", "create", "--org", &org, "--json"]);
 
         Self {
+            org,
             agent: text(&agent["id"]),
             credentials: Credentials {
                 username: text(&trunk["auth_username"]),

@@ -26,12 +26,11 @@ use super::dial_failure::{DialFailure, FORBIDDEN, UNREACHABLE};
 use super::digest_answers::DigestAnswers;
 use super::effect::Effect;
 use super::has_sdp;
-use super::ids::CallKey;
-use super::ids::LegId;
-use super::ids::{CallTimer, TagOwner};
+use super::ids::{CallKey, CallTimer, LegId, TagOwner};
 use super::large_invite::{InviteSent, STREAM_PATIENCE, UdpFallback};
 use super::late_answer::refuse_late_answer;
 use super::target::{DialTarget, Target, UnresolvedTarget};
+use super::traced::DialogIdentity;
 
 mod attempt;
 mod event;
@@ -500,6 +499,7 @@ impl InviteClient {
                 cx.core.minter.call_id(self.leg.slot, entropy)
             }
         };
+        cx.trace(owner, DialogIdentity::without_peer(tag, call_id));
         self.addresses.add(target.address.ip());
         self.datagram.begin(&target);
 

@@ -43,6 +43,7 @@ use crate::role::LegRole;
 use crate::runtime_chain::{First, NewChain};
 use crate::runtime_invite::{self, InvitedCall};
 use crate::target;
+use crate::traced::{DialogIdentity, TracedLeg};
 use crate::transfer::LastTransfer;
 use crate::uas_invite::{ContactState, NewDialog, UasInvite, patience};
 use crate::{invite_facts, sips};
@@ -246,6 +247,8 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             });
         let started = self.started(cx, decision, agent);
         cx.core.fact(Fact::Started(started));
+        self.trace(cx);
+        cx.core.effects.push_back(Effect::Untraced(self.call));
         cx.core.fact(Fact::Ended(Box::new(Ended {
             call: self.call,
             org: self.caller.org.routing.id,
@@ -262,6 +265,20 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         let config = Arc::clone(&cx.core.config);
         let lines = |head: &mut Head<'_>| self.refusal_lines(&config, reason, head);
         cx.respond(server, reason.status(), Some(tag.as_bytes()), lines, b"");
+    }
+
+    /// Gives the INVITE to the call's trace.
+    fn trace(&self, cx: &mut Cx<'_>) {
+        let leg = TracedLeg {
+            org: self.caller.org.routing.id,
+            call: self.call,
+            leg: LegId::FIRST.number(),
+            role: LegRole::Trunk,
+        };
+        let identity = DialogIdentity::of_invite(self.caller.message, self.caller.flow);
+        cx.core
+            .effects
+            .push_back(Effect::Traced(leg, Box::new(identity)));
     }
 
     /// Answers the INVITE as refused, without a transaction or a record: only the refusal is counted.
@@ -381,6 +398,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         };
         let started = self.started(cx, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
+        self.trace(cx);
 
         let CallerInvite {
             message,

@@ -407,6 +407,8 @@ impl Node {
             | Effect::UnansweredChallenge(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)
+            | Effect::Traced(..)
+            | Effect::Untraced(_)
             | Effect::TurnedAway { .. }
             | Effect::UnknownSource(_)
             | Effect::StreamSilent { .. }

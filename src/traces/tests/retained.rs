@@ -27,6 +27,7 @@ fn write(traces: &Traces, at: Moment, call_ids: &[&str]) {
     let mut tap = traces.tap(0);
     for call_id in call_ids {
         let octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        begin(&mut tap, call_id);
         tap.note(at, flow(), true, &octets);
     }
     tap.hand_on();
@@ -61,13 +62,10 @@ fn a_file_that_an_erasure_rewrote_goes_after_its_days_when_the_node_has_restarte
     let [first, second]: [PathBuf; 2] = files(&disk).try_into().unwrap();
     set_written(&second, SECOND + AGE);
 
-    let legs = CallLegs {
-        peer_call_id: None,
-        began: FIRST,
-        call_ids: vec!["erased".to_owned()],
-        session_line: None,
+    let legs = ErasedCall {
         from: NEVER,
         until: FIRST + AGE,
+        ..erased("erased")
     };
     assert_eq!(forget(&traces, &[legs]).unwrap(), 1);
     drop(traces);
@@ -120,7 +118,7 @@ fn a_file_of_a_clock_that_was_ahead_is_searched_after_restarts_and_goes_after_it
     for restarted_at in [FIRST, FIRST + DAY / 2, FIRST + DAY] {
         let traces = opened(&disk);
         traces.write(restarted_at);
-        let found = traces.of(&["ahead"], AHEAD, AHEAD + AGE);
+        let found = traces.of(ORG, call("ahead"), AHEAD, AHEAD + AGE);
         assert_eq!(found.messages.len(), 1, "{restarted_at:?}");
     }
 

@@ -18,7 +18,7 @@ use crate::subject::{ANONYMOUS_URI, Subject};
 use crate::tx::Tx;
 
 /// Margin before the start and after the end of a call's record in which its messages may pass: challenges, and retransmitted responses.
-const AROUND: Duration = Duration::from_secs(40);
+const AROUND: Duration = Duration::from_secs(90);
 /// Calls of earlier passes whose attempts one transaction erases.
 const CALLS_AT_ONCE: usize = 50;
 
@@ -186,22 +186,8 @@ impl CallRow {
 
     /// Returns the search terms for the call's messages. Those of a call that is up are searched for until the request.
     fn legs(&self, requested_at: Moment) -> ErasedLegs {
-        let is_outbound = self.direction.as_deref() == Some("outbound");
-        let known = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
-        let of_trunk = known(&self.caller_call_id);
-        let (ours, theirs) = match is_outbound {
-            true => (of_trunk, None),
-            false => (None, of_trunk),
-        };
-
         ErasedLegs {
-            peer_call_id: theirs,
-            began: Some(self.started_at),
-            call_ids: ours
-                .into_iter()
-                .chain(known(&self.runtime_call_id))
-                .collect(),
-            session: self.session_id,
+            call: Some(self.id),
             from: self.started_at - AROUND,
             until: self.ended_at.unwrap_or(requested_at) + AROUND,
         }
@@ -322,7 +308,7 @@ impl Search {
         count(tx, self.erasure.id, &erased)
     }
 
-    /// Stores, sealed, the Call-IDs for which traces are searched. Returns the number of new calls.
+    /// Stores, sealed, what traces are searched for. Returns the number of new calls.
     pub(super) fn remember_legs(
         &self,
         tx: &mut Tx,

@@ -12,7 +12,7 @@ use crate::Change;
 use crate::column::{from_row, moment, to_json};
 use crate::contact_counts;
 use crate::contacts::{self, Contact};
-use crate::erasures::{Erased, ErasedLegs, KeptConfiguration, count};
+use crate::erasures::{Erased, KeptConfiguration, count};
 use crate::error::Error;
 use crate::idempotency::{self, StoredAnswer};
 use crate::identify;
@@ -22,8 +22,6 @@ use crate::tx::Tx;
 
 /// Age after which a command between nodes is deleted, whatever it holds: neither its sender nor its receiver uses it any more.
 const COMMANDS: Duration = Duration::from_secs(60);
-/// Margin around a failed log-in in which its messages may pass.
-const AROUND: Duration = Duration::from_secs(40);
 
 pub(super) struct AnswerRow {
     credential_id: Uuid,
@@ -60,14 +58,12 @@ pub(super) struct LogInRow {
     username: String,
     dialled: Option<String>,
     sip_call_id: Option<String>,
-    at: Moment,
 }
 from_row!(LogInRow {
     id,
     username,
     dialled,
-    sip_call_id,
-    at: moment
+    sip_call_id
 });
 
 struct TextByKind {
@@ -179,7 +175,7 @@ impl AnswerRow {
     }
 }
 
-/// Failed log-ins that dialled the contact. Traces are searched for their messages as for those of calls.
+/// Failed log-ins that dialled the contact. Their messages are of no call, and in no trace.
 impl Searched for LogInRow {
     type Position = Uuid;
 
@@ -194,7 +190,7 @@ impl Searched for LogInRow {
     fn read(tx: &mut Tx, search: &Search, after: &Uuid) -> Result<Vec<Self>, Error> {
         let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
         tx.all(
-            "SELECT id, username, dialled, sip_call_id, at FROM auth_failures
+            "SELECT id, username, dialled, sip_call_id FROM auth_failures
              WHERE org_id = $1 AND id > $2 AND at <= $3 ORDER BY id LIMIT $4",
             &[&org, after, &until, &ROWS_AT_ONCE],
         )
@@ -215,16 +211,6 @@ impl Searched for LogInRow {
         count(tx, search.erasure.id, &erased)?;
 
         for row in found {
-            let legs = ErasedLegs {
-                peer_call_id: row.sip_call_id.clone(),
-                began: Some(row.at),
-                call_ids: Vec::new(),
-                session: None,
-                from: row.at - AROUND,
-                until: row.at + AROUND,
-            };
-            // Stored under the id of the failure, since there is no call.
-            search.remember_legs(tx, (row.id, None), &legs)?;
             tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
         }
 

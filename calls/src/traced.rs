@@ -1,0 +1,89 @@
+//! Identities by which a trace assigns messages to a call: the INVITE that began a leg, and the dialogs in which we have a tag of our own.
+//!
+//! A Call-ID alone proves nothing, since each peer chooses its own. A tag of ours belongs to one leg.
+
+use trunkline_sip::flow::Flow;
+use trunkline_sip::slot::{CallId, Tag};
+use trunkline_sip::wire::Message;
+use uuid::Uuid;
+
+use super::ids::TagOwner;
+use super::role::LegRole;
+
+/// Leg of a call, as its trace has it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TracedLeg {
+    /// Org of the call; nil for calls of the deployment itself.
+    pub org: Uuid,
+    /// The call.
+    pub call: Uuid,
+    /// Number of the leg within the call.
+    pub leg: u8,
+    /// Role of its peer when the leg began.
+    pub role: LegRole,
+}
+
+/// Identity that belongs to one leg.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DialogIdentity {
+    /// Transaction of an INVITE that a peer began the leg with.
+    Invite {
+        /// Call-ID.
+        call_id: Box<[u8]>,
+        /// The peer's tag.
+        from_tag: Box<[u8]>,
+        /// Protocol, transport and sent-by of the top Via.
+        sent_by: Box<[u8]>,
+        /// Branch of the top Via; empty for a peer of RFC 2543.
+        branch: Box<[u8]>,
+        /// Flow by which it came.
+        flow: Flow,
+    },
+    /// Dialogs with this tag of ours: one, or the forks of an INVITE of ours.
+    Tag {
+        /// Call-ID.
+        call_id: Box<[u8]>,
+        /// Our tag.
+        local: Tag,
+        /// The peer's tag, if the peer began the dialog.
+        remote: Option<Box<[u8]>>,
+    },
+}
+
+impl DialogIdentity {
+    /// The transaction of a received INVITE.
+    pub(crate) fn of_invite(invite: &Message<'_>, flow: Flow) -> Self {
+        Self::Invite {
+            call_id: invite.call_id().into(),
+            from_tag: invite.from_tag().unwrap_or_default().into(),
+            sent_by: invite.top_via().head.into(),
+            branch: invite.top_via().branch.unwrap_or_default().into(),
+            flow,
+        }
+    }
+
+    /// The dialog with the sender of an INVITE in which we have this tag.
+    pub(crate) fn with_peer(local: Tag, invite: &Message<'_>) -> Self {
+        Self::Tag {
+            call_id: invite.call_id().into(),
+            local,
+            remote: Some(invite.from_tag().unwrap_or_default().into()),
+        }
+    }
+
+    /// The dialogs that answers to an INVITE of ours make.
+    pub(crate) fn without_peer(local: Tag, call_id: CallId) -> Self {
+        Self::Tag {
+            call_id: call_id.as_bytes().into(),
+            local,
+            remote: None,
+        }
+    }
+}
+
+/// Identity of a leg that the trace hasn't been given yet.
+#[derive(Debug)]
+pub(crate) struct Untraced {
+    pub(crate) owner: TagOwner,
+    pub(crate) identity: DialogIdentity,
+}
