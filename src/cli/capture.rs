@@ -1,7 +1,7 @@
 //! `trunkline capture …`: converts capture files of other programs into flows.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use trunkline_calls::Reason;
@@ -12,6 +12,7 @@ use trunkline_capture::import::{Summary, import};
 use trunkline_store::whole_file::WholeFile;
 
 use super::Failure;
+use crate::engine::trace_as_pcap;
 
 /// Subcommands of `capture`.
 #[derive(Debug, clap::Subcommand)]
@@ -22,7 +23,7 @@ pub(super) enum Command {
 /// Converts a capture into a flow file, which people can read and `replay` plays.
 ///
 /// Reads pcap and pcapng (Ethernet, VLAN, Linux cooked, raw IP, loopback; fragments, UDP, TCP, HEP), text files saved
-/// by sngrep and Homer, and flows.
+/// by sngrep and Homer, flows, and the daemon's own files in `data_dir/traces`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline capture import call.pcap -o call.flow\n  trunkline capture import call.pcap -o report.flow --anonymise"
@@ -58,12 +59,23 @@ impl Import {
         Ok(())
     }
 
+    /// Opens the capture. A file of the daemon's traces becomes one first.
+    fn opened(&self) -> Result<Box<dyn BufRead>, CaptureFault> {
+        Ok(match trace_as_pcap(&self.file)? {
+            Some(pcap) => Box::new(Cursor::new(pcap)),
+            None => Box::new(BufReader::with_capacity(
+                256 * 1024,
+                File::open(&self.file)?,
+            )),
+        })
+    }
+
     fn import(&self) -> Result<Summary, CaptureFault> {
         if self.file.is_dir() {
             return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory).into());
         }
 
-        let input = BufReader::with_capacity(256 * 1024, File::open(&self.file)?);
+        let input = self.opened()?;
         let anonymiser = self.anonymise.then(anonymiser);
         let source = self.file.file_name().unwrap_or_default().to_string_lossy();
         let source = if self.anonymise {
@@ -138,7 +150,7 @@ fn anonymiser() -> Anonymiser {
 }
 
 fn write(
-    input: BufReader<File>,
+    input: impl BufRead,
     anonymiser: Option<Anonymiser>,
     source: &str,
     output: &mut impl Write,

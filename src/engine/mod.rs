@@ -45,6 +45,7 @@ mod spans;
 mod start;
 mod stored_registrations;
 mod stream_opener;
+mod trace_file;
 mod unsynced;
 mod upkeep;
 mod warned_orgs;
@@ -60,6 +61,7 @@ pub use erasure::ErasureTask;
 pub use handle::Handle;
 pub use listener_sockets::{BoundListener, ListenerSockets};
 pub use recording::{Recording, RecordingFault};
+pub use trace_file::trace_as_pcap;
 
 use trunkline_net::listener::tcp;
 

@@ -272,6 +272,16 @@ fn a_restarted_daemon_shows_the_same_trace() {
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
     assert_eq!(files.len(), 1, "{files:?}");
 
+    // The operator reads the file itself, with the messages of all calls.
+    let file = files[0].as_ref().expect("an entry").path();
+    let flow = traced.stage.shell.path("operator.flow");
+    let paths = [&file, &flow].map(|path| path.display().to_string());
+    let read = ["capture", "import", &paths[0], "-o", &paths[1], "--json"];
+    let summary = daemon.setup.run(&read);
+    assert!(summary["messages"].as_u64() >= Some(16), "{summary}");
+    let read = std::fs::read_to_string(&flow).expect("a flow");
+    assert!(read.contains("INVITE sip:"), "{read}");
+
     daemon.process = daemon.setup.start();
     assert_eq!(
         String::from_utf8_lossy(&traced.get("text/plain")),
