@@ -14,6 +14,7 @@ mod reply_flow;
 mod server;
 #[cfg(test)]
 mod tests;
+mod unproven;
 
 use std::collections::VecDeque;
 use std::time::Duration;

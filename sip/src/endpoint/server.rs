@@ -22,7 +22,7 @@ use super::reply_flow::reply_flow;
 use super::{Endpoint, Event, InviteKey, Owner, Received, Response, ServerTx, TableFull};
 
 /// An entry's machine and the context it runs in.
-fn parts<'a>(
+pub(super) fn parts<'a>(
     tx: ServerTx,
     entry: &'a mut Entry<Server>,
     shared: &'a mut MachineContext,
@@ -58,6 +58,18 @@ impl Endpoint {
         owner: Owner,
         now: Moment,
     ) -> Result<ServerTx, TableFull> {
+        let tx = self.accept_unverified(request, flow, owner, now)?;
+        self.note_proven(&reply_flow(request, flow), now);
+        Ok(tx)
+    }
+
+    pub(super) fn accept_unverified(
+        &mut self,
+        request: &Message<'_>,
+        flow: Flow,
+        owner: Owner,
+        now: Moment,
+    ) -> Result<ServerTx, TableFull> {
         // A BYE ends a call, and so makes room: it may use the places that are kept back from all others.
         let is_full = match request.method() == Method::Bye {
             true => self.servers.is_full(),
@@ -68,7 +80,6 @@ impl Endpoint {
         }
 
         let flow = reply_flow(request, flow);
-        self.note_proven(&flow, now);
 
         let RequestKeys {
             transaction: key,
@@ -101,7 +112,7 @@ impl Endpoint {
 
     /// Notes the sender of a request that the user has accepted: it isn't forged. Over UDP its address may be sent more, and a connection no longer
     /// gives way to others.
-    fn note_proven(&mut self, flow: &Flow, now: Moment) {
+    pub(super) fn note_proven(&mut self, flow: &Flow, now: Moment) {
         if !flow.transport.is_reliable() {
             self.budget.prove(flow.peer.ip(), now);
         } else if self.proven.last() != Some(&flow.connection) {
@@ -520,6 +531,11 @@ impl Endpoint {
             InviteTimeout::Ended => self.end_server(tx),
             InviteTimeout::NoAck => {
                 self.end_server(tx);
+                self.events.push_back(Event::NoAck { tx, owner });
+            }
+            // The tombstone absorbs copies of the INVITE, which would begin another call.
+            InviteTimeout::UnprovenNoAck => {
+                self.bury(tx, TombstoneLifetime::Patience, now);
                 self.events.push_back(Event::NoAck { tx, owner });
             }
         }

@@ -8,8 +8,15 @@ use super::sketch::RequestSketch;
 use super::timer::Timer;
 use super::tombstone::TombstoneLifetime;
 
+/// Transmissions of a refusal to a source that may be forged.
+const UNPROVEN_REFUSALS: u8 = 4;
+
 #[derive(Debug)]
-pub(crate) struct ServerInvite(State);
+pub(crate) struct ServerInvite {
+    state: State,
+    /// Its source may be forged: what it gets is bounded.
+    is_unproven: bool,
+}
 
 #[derive(Debug)]
 enum State {
@@ -40,36 +47,66 @@ pub(crate) enum AckEffect {
 pub(crate) enum InviteTimeout {
     Waits,
     Ended,
-    /// A 2xx was not acknowledged in time.
+    /// A 2xx was not acknowledged in time, and its INVITE isn't sent again any more.
     NoAck,
+    /// The same of an INVITE whose source may be forged, which may still be sent again.
+    UnprovenNoAck,
 }
 
 impl ServerInvite {
     pub(crate) fn new(sketch: RequestSketch) -> Self {
-        Self(State::Proceeding {
-            sketch,
-            last: Box::default(),
-            cancelled: false,
-        })
+        Self {
+            state: State::Proceeding {
+                sketch,
+                last: Box::default(),
+                cancelled: false,
+            },
+            is_unproven: false,
+        }
+    }
+
+    /// Notes that the source of the INVITE may be forged.
+    pub(crate) fn doubt(&mut self) {
+        self.is_unproven = true;
+    }
+
+    /// Notes that the source of the INVITE isn't forged. A 2xx is sent again, and waits for its ACK, as long as any other from now on.
+    pub(crate) fn trust(&mut self, io: &mut Io<'_>) {
+        if !std::mem::take(&mut self.is_unproven) {
+            return;
+        }
+        if let State::Accepted { sent, .. } = &self.state {
+            io.limit(Timer::L);
+            io.retransmit_later(Timer::Answer, *sent);
+        }
+    }
+
+    /// Sends the last provisional response above 100 once more, if there is one.
+    pub(crate) fn repeat_provisional(&self, io: &mut Io<'_>) {
+        if let State::Proceeding { last, .. } = &self.state
+            && !last.is_empty()
+        {
+            io.resend(last);
+        }
     }
 
     /// Sends 100 at once, since the user may take longer than 200 ms (RFC 3261 §17.2.1).
     pub(crate) fn start(&mut self, server: &str, io: &mut Io<'_>) {
-        if let State::Proceeding { sketch, .. } = &self.0 {
+        if let State::Proceeding { sketch, .. } = &self.state {
             io.send(|out| sketch.print(out, &Response::bare(100), None, server));
         }
     }
 
     /// Returns true if the next response needs a tag of ours.
     pub(crate) fn wants_tag(&self) -> bool {
-        match &self.0 {
+        match &self.state {
             State::Proceeding { sketch, .. } => !sketch.is_tagged(),
             State::Completed { .. } | State::Accepted { .. } => false,
         }
     }
 
     pub(crate) fn handle_retransmission(&mut self, server: &str, io: &mut Io<'_>) {
-        match &self.0 {
+        match &self.state {
             State::Proceeding { sketch, last, .. } if last.is_empty() => {
                 io.send(|out| sketch.print(out, &Response::bare(100), None, server));
             }
@@ -86,7 +123,7 @@ impl ServerInvite {
 
     /// Returns true if this CANCEL is the first and precedes the answer (RFC 3261 §9.2).
     pub(crate) fn cancel(&mut self) -> bool {
-        match &mut self.0 {
+        match &mut self.state {
             // A CANCEL has no transaction of its own, so its retransmissions arrive here too.
             State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),
             State::Completed { .. } | State::Accepted { .. } => false,
@@ -101,11 +138,12 @@ impl ServerInvite {
         server: &str,
         io: &mut Io<'_>,
     ) {
-        let State::Proceeding { sketch, last, .. } = &mut self.0 else {
+        let State::Proceeding { sketch, last, .. } = &mut self.state else {
             return;
         };
 
         let reliable = io.is_reliable();
+        let is_unproven = self.is_unproven;
         let printed = io.send(|out| sketch.print(out, response, tag, server));
 
         match response.status {
@@ -116,12 +154,16 @@ impl ServerInvite {
             // Kept and repeated on a stream too, since a hop behind it may be UDP: "the response is retransmitted
             // periodically even if the transport at the UAS is reliable" (RFC 3261 §13.3.1.4).
             200..300 => {
-                self.0 = State::Accepted {
+                self.state = State::Accepted {
                     answer: printed.into(),
                     sent: 1,
                 };
-                io.limit(Timer::L);
-                io.retransmit_later(Timer::Answer, 1);
+                let (limit, again) = match is_unproven {
+                    true => (Timer::UnprovenLimit, Timer::Unproven),
+                    false => (Timer::L, Timer::Answer),
+                };
+                io.limit(limit);
+                io.retransmit_later(again, 1);
             }
 
             300.. => {
@@ -131,17 +173,22 @@ impl ServerInvite {
                 } else {
                     printed.into()
                 };
-                self.0 = State::Completed { answer, sent: 1 };
+                self.state = State::Completed { answer, sent: 1 };
                 io.limit(Timer::H);
                 if !reliable {
-                    io.retransmit_later(Timer::G, 1);
+                    let again = if is_unproven {
+                        Timer::Unproven
+                    } else {
+                        Timer::G
+                    };
+                    io.retransmit_later(again, 1);
                 }
             }
         }
     }
 
     pub(crate) fn handle_ack(&mut self, io: &Io<'_>) -> AckEffect {
-        match self.0 {
+        match self.state {
             // An ACK ahead of any final response acknowledges nothing.
             State::Proceeding { .. } => AckEffect::Absorbed(ServerFate::Alive),
             // Timer I is zero on a reliable transport.
@@ -158,7 +205,7 @@ impl ServerInvite {
     /// Returns true if a 2xx was sent. After its ACK nothing is left to do but to absorb repeated INVITEs, which a tombstone does for as
     /// long as Timer L runs, counted from the ACK.
     pub(crate) fn acknowledged(&self) -> bool {
-        match self.0 {
+        match self.state {
             State::Accepted { .. } => true,
             State::Proceeding { .. } | State::Completed { .. } => false,
         }
@@ -166,25 +213,30 @@ impl ServerInvite {
 
     /// Handles the move to a new connection: sends a 2xx again at once, since it may have been lost with the old connection.
     pub(crate) fn handle_moved(&mut self, io: &mut Io<'_>) {
-        if let State::Accepted { answer, .. } = &self.0 {
+        if let State::Accepted { answer, .. } = &self.state {
             io.resend(answer);
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> InviteTimeout {
-        match &mut self.0 {
+        match &mut self.state {
             State::Completed { answer, sent } if timer.retransmits() => {
-                repeat(answer, sent, Timer::G, io);
+                repeat(answer, sent, timer, io);
+                // A victim gets few copies of a refusal. A caller that has lost them all learns by its next INVITE.
+                if timer == Timer::Unproven && *sent >= UNPROVEN_REFUSALS {
+                    io.stop_retransmitting();
+                }
                 InviteTimeout::Waits
             }
             State::Accepted { answer, sent } if timer.retransmits() => {
-                repeat(answer, sent, Timer::Answer, io);
+                repeat(answer, sent, timer, io);
                 InviteTimeout::Waits
             }
             State::Proceeding { .. } => InviteTimeout::Waits,
             State::Completed { .. } => InviteTimeout::Ended,
             // RFC 3261 §13.3.1.4: without an ACK for 64*T1 the session "SHOULD" be ended with a BYE, which is the
             // user's part.
+            State::Accepted { .. } if self.is_unproven => InviteTimeout::UnprovenNoAck,
             State::Accepted { .. } => InviteTimeout::NoAck,
         }
     }
@@ -193,5 +245,9 @@ impl ServerInvite {
 fn repeat(answer: &[u8], sent: &mut u8, timer: Timer, io: &mut Io<'_>) {
     *sent = sent.saturating_add(1);
     io.resend(answer);
-    io.retransmit_later(timer, *sent);
+    if timer.is_last(*sent) {
+        io.stop_retransmitting();
+    } else {
+        io.retransmit_later(timer, *sent);
+    }
 }

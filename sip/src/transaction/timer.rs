@@ -55,7 +55,17 @@ pub(crate) enum Timer {
     M,
     /// Retransmission of a 2xx by its user agent (RFC 3261 §13.3.1.4); the RFC gives this timer no letter.
     Answer,
+    /// Retransmission of the final response to an INVITE whose source may be forged ([`UNPROVEN_INTERVALS_MS`]).
+    Unproven,
+    /// Wait for the ACK of a 2xx to such an INVITE.
+    UnprovenLimit,
 }
+
+/// Intervals between the transmissions of a final response to an INVITE whose source may be forged, in milliseconds: it is sent again at 0.5, 1,
+/// 2, 3, 4, 5 and 6 s. A peer that is there gets as many copies in the first seconds as any other, and a victim gets no more of them.
+const UNPROVEN_INTERVALS_MS: [u64; 7] = [500, 500, 1_000, 1_000, 1_000, 1_000, 1_000];
+/// Longest wait for the ACK of a 2xx to such an INVITE.
+const UNPROVEN_PATIENCE: Duration = Duration::from_secs(8);
 
 impl Timer {
     /// Duration of the timer; for a retransmission, after `sent` transmissions so far.
@@ -79,13 +89,24 @@ impl Timer {
             // D is "at least 32 seconds" on an unreliable transport: 64*T1 with the default T1.
             Self::D | Self::J => unless_reliable(times.patience()),
             Self::I | Self::K => unless_reliable(times.t4),
+            Self::Unproven => {
+                let last = UNPROVEN_INTERVALS_MS.len() - 1;
+                let at = usize::from(sent.saturating_sub(1)).min(last);
+                Duration::from_millis(UNPROVEN_INTERVALS_MS[at])
+            }
+            Self::UnprovenLimit => UNPROVEN_PATIENCE,
         }
+    }
+
+    /// Returns true if nothing is sent again after `sent` transmissions.
+    pub(crate) fn is_last(self, sent: u8) -> bool {
+        self == Self::Unproven && usize::from(sent) > UNPROVEN_INTERVALS_MS.len()
     }
 
     /// Returns true if the timer retransmits rather than ends a state.
     pub(crate) fn retransmits(self) -> bool {
         match self {
-            Self::A | Self::E | Self::G | Self::Answer => true,
+            Self::A | Self::E | Self::G | Self::Answer | Self::Unproven => true,
             Self::B
             | Self::D
             | Self::F
@@ -94,7 +115,8 @@ impl Timer {
             | Self::J
             | Self::K
             | Self::L
-            | Self::M => false,
+            | Self::M
+            | Self::UnprovenLimit => false,
         }
     }
 }

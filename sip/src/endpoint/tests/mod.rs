@@ -72,6 +72,12 @@ enum Do {
     Ack(&'static str),
     /// The flow is gone.
     Lose,
+    /// The next INVITE is accepted as one whose source may be forged.
+    Doubt,
+    /// Its source isn't forged.
+    Trust,
+    /// Our last provisional response is repeated.
+    RingAgain,
 }
 
 struct Bench {
@@ -86,6 +92,7 @@ struct Bench {
     /// The Via of our last request with a transaction.
     via: String,
     method: Method,
+    doubts: bool,
 }
 
 fn config(max_transactions: usize) -> Config {
@@ -123,6 +130,7 @@ impl Bench {
             client: None,
             via: String::new(),
             method: Method::Invite,
+            doubts: false,
         }
     }
 
@@ -179,6 +187,13 @@ impl Bench {
             Do::Lose => self
                 .endpoint
                 .handle_flow_lost(&self.flow, &Fault::Closed, now),
+            Do::Doubt => self.doubts = true,
+            Do::Trust => self
+                .endpoint
+                .trust(self.server.expect("a request was accepted"), now),
+            Do::RingAgain => self
+                .endpoint
+                .repeat_provisional(self.server.expect("a request was accepted"), now),
         }
 
         self.note_output();
@@ -234,7 +249,10 @@ impl Bench {
             Received::Handled => {}
             Received::Request(message) => {
                 note(&mut self.log, now, '<', &message);
-                let tx = self.endpoint.accept(&message, flow, OWNER, now);
+                let tx = match self.doubts {
+                    true => self.endpoint.accept_unproven(&message, flow, OWNER, now),
+                    false => self.endpoint.accept(&message, flow, OWNER, now),
+                };
                 self.server = Some(tx.expect("the table has room"));
             }
             Received::Ack(message) => note(&mut self.log, now, '<', &message),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-use Do::{Acknowledged, Arrive, Lose, Respond};
+use Do::{Acknowledged, Arrive, Doubt, Lose, Respond, RingAgain, Trust};
 
 const INVITE: Do = Arrive(arrival("INVITE"));
 /// The ACK of a refusal has its INVITE's branch; the ACK of a 2xx has its own.
@@ -69,6 +69,67 @@ fn over_udp() {
                 "nothing follows a final response",
                 &[(0, INVITE), (0, Respond(404)), (10, Respond(180)), (20, Respond(200)), (30, ACK)],
                 "0 < INVITE, 0 > 100 INVITE, 0 > 404 INVITE",
+            ),
+        ],
+    );
+}
+
+/// A source that may be forged gets a bounded number of messages.
+#[test]
+fn of_an_unproven_source() {
+    check(
+        Transport::Udp,
+        &[
+            (
+                "a 2xx is sent eight times; a copy of its INVITE begins nothing",
+                &[
+                    (0, Doubt),
+                    (0, INVITE),
+                    (100, Respond(200)),
+                    (9_000, INVITE),
+                    (9_100, ACK_OF_2XX),
+                ],
+                "0 < INVITE, 0 > 100 INVITE, 100 > 200 INVITE, 600 > 200 INVITE, 1100 > 200 INVITE, 2100 > 200 INVITE,
+                3100 > 200 INVITE, 4100 > 200 INVITE, 5100 > 200 INVITE, 6100 > 200 INVITE, 8100 ! no ack, 9100 < ACK",
+            ),
+            (
+                "it is proven by another request than the ACK: the 2xx goes on as any other",
+                &[
+                    (0, Doubt),
+                    (0, INVITE),
+                    (0, Respond(200)),
+                    (7_500, Trust),
+                    (7_600, Trust),
+                    (16_000, ACK_OF_2XX),
+                    (16_000, Acknowledged),
+                ],
+                "0 < INVITE, 0 > 100 INVITE, 0 > 200 INVITE, 500 > 200 INVITE, 1000 > 200 INVITE, 2000 > 200 INVITE,
+                3000 > 200 INVITE, 4000 > 200 INVITE, 5000 > 200 INVITE, 6000 > 200 INVITE, 11500 > 200 INVITE,
+                15500 > 200 INVITE, 16000 < ACK",
+            ),
+            (
+                "it is proven before its answer",
+                &[(0, Doubt), (0, INVITE), (0, Trust), (0, Respond(200)), (3_000, Acknowledged)],
+                "0 < INVITE, 0 > 100 INVITE, 0 > 200 INVITE, 500 > 200 INVITE, 1500 > 200 INVITE",
+            ),
+            (
+                "a refusal is sent four times",
+                &[(0, Doubt), (0, INVITE), (0, Respond(480)), (5_000, INVITE)],
+                "0 < INVITE, 0 > 100 INVITE, 0 > 480 INVITE, 500 > 480 INVITE, 1000 > 480 INVITE, 2000 > 480 INVITE,
+                5000 > 480 INVITE",
+            ),
+            (
+                "18x is repeated once there is one, and before the answer",
+                &[
+                    (0, INVITE),
+                    (10, RingAgain),
+                    (20, Respond(180)),
+                    (30, RingAgain),
+                    (40, Respond(404)),
+                    (50, RingAgain),
+                    (60, ACK),
+                ],
+                "0 < INVITE, 0 > 100 INVITE, 20 > 180 INVITE, 30 > 180 INVITE, 40 > 404 INVITE",
             ),
         ],
     );
