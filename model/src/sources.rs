@@ -69,6 +69,19 @@ impl Sources {
         }
     }
 
+    /// Returns the narrowest network that holds `address`.
+    pub fn narrowest(&self, address: IpAddr) -> Option<IpNet> {
+        let address = address.to_canonical();
+        let lengths = match address {
+            IpAddr::V4(_) => &self.v4_lengths,
+            IpAddr::V6(_) => &self.v6_lengths,
+        };
+        lengths.iter().find_map(|(length, _)| {
+            let network = IpNet::new(address, *length).ok()?.trunc();
+            self.networks.get(&network).map(|_| network)
+        })
+    }
+
     /// Returns the orgs whose networks hold `address`, narrowest network first; one org may come twice.
     pub fn matches(&self, address: IpAddr) -> impl Iterator<Item = Uuid> {
         let address = address.to_canonical();

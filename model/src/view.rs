@@ -41,6 +41,8 @@ pub struct View {
     pub registering: PersistentMap<Uuid, ()>,
     /// Networks that the operator has dedicated to one org.
     pub dedicated: Sources,
+    /// Those of `dedicated` whose calls over UDP need no proof: the operator vouches for their source.
+    pub without_proof: Sources,
     /// `allowed_addresses` of all trunks; several orgs may list the network of the same carrier.
     pub allowed: Sources,
     /// Loopback and link-local entries of `allowed` that `sip.allow_private_peers` lists. Such an address matches only here, never a wider
@@ -261,6 +263,12 @@ impl View {
         self.operators.matches(address).any(|found| found == org)
     }
 
+    /// Returns whether the operator vouches for the source of calls from `address`: the narrowest dedicated network decides.
+    pub fn needs_no_proof(&self, address: IpAddr) -> bool {
+        let network = self.without_proof.narrowest(address);
+        network.is_some() && network == self.dedicated.narrowest(address)
+    }
+
     /// Returns the org of a source `address`. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn by_source(&self, address: IpAddr) -> Source {
         // The operator's word comes first: a tenant that lists the same address on its trunk gets none of the calls
@@ -372,6 +380,32 @@ mod tests {
                 source,
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn the_narrowest_dedicated_network_says_whether_a_proof_is_needed() {
+        let view = View {
+            dedicated: sources(&[
+                ("192.0.2.0/24", 1),
+                ("192.0.2.7/32", 2),
+                ("198.51.100.0/24", 1),
+                ("198.51.100.7/32", 2),
+            ]),
+            without_proof: sources(&[("192.0.2.0/24", 1), ("198.51.100.7/32", 2)]),
+            allowed: sources(&[("203.0.113.0/24", 1)]),
+            ..View::default()
+        };
+        for (address, needs_none) in [
+            ("192.0.2.1", true),
+            ("192.0.2.7", false),
+            ("198.51.100.1", false),
+            ("198.51.100.7", true),
+            ("::ffff:198.51.100.7", true),
+            ("203.0.113.1", false),
+        ] {
+            let ip = address.parse().expect("an address");
+            assert_eq!(view.needs_no_proof(ip), needs_none, "{address}");
         }
     }
 }

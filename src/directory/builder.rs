@@ -173,6 +173,7 @@ impl DirectoryBuilder {
                 .map(|trunk| self.logins(rows, trunk))
                 .unwrap_or_default(),
             dedicated: rows.dedicated.clone(),
+            without_proof: rows.without_proof.clone(),
             allowed,
             allowed_near,
             operators: trunk

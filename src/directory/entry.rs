@@ -18,6 +18,7 @@ pub(super) struct OrgEntry {
     pub(super) org: Arc<OrgView>,
     pub(super) logins: Vec<(Arc<str>, Login)>,
     pub(super) dedicated: Vec<IpNet>,
+    pub(super) without_proof: Vec<IpNet>,
     pub(super) allowed: Vec<IpNet>,
     pub(super) allowed_near: Vec<IpNet>,
     pub(super) operators: Vec<IpNet>,
@@ -74,6 +75,7 @@ fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<
     };
 
     change(&mut view.dedicated, |entry| &entry.dedicated);
+    change(&mut view.without_proof, |entry| &entry.without_proof);
     change(&mut view.allowed, |entry| &entry.allowed);
     change(&mut view.allowed_near, |entry| &entry.allowed_near);
     change(&mut view.operators, |entry| &entry.operators);

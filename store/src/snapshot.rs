@@ -39,6 +39,8 @@ pub struct OrgRows {
     pub old_credentials: Vec<OldCredentials>,
     /// Networks dedicated to it.
     pub dedicated: Vec<IpNet>,
+    /// Those of `dedicated` whose calls over UDP need no proof.
+    pub without_proof: Vec<IpNet>,
     /// Peers that the operator has tied to it.
     pub tied: TiedPeers,
     /// Share of each node, in per cent, that the operator has set for the orgs of its partner together.
@@ -147,6 +149,9 @@ fn add_dedications(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<()
     for dedication in dedications {
         if let Some(rows) = rows.get_mut(&dedication.org_id) {
             rows.dedicated.push(dedication.network);
+            if dedication.no_proof {
+                rows.without_proof.push(dedication.network);
+            }
         }
     }
 
@@ -416,6 +421,7 @@ impl OrgRows {
             outbound_trunks: Vec::new(),
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
+            without_proof: Vec::new(),
             tied: TiedPeers::default(),
             node_share_percent: None,
             media_networks: Vec::new(),

@@ -75,7 +75,13 @@ async fn the_view_shows_an_org(db: &TestDb) {
     let trunk = done(&store, move |tx| inbound_trunks::create(tx, org, &new, NOW)).await;
     done(&store, move |tx| numbers::unverify(tx, org, two_id, NOW)).await;
     done(&store, move |tx| {
-        dedications::create(tx, org, "192.0.2.0/24".parse().expect("a network"), NOW)
+        dedications::create(
+            tx,
+            org,
+            "192.0.2.0/24".parse().expect("a network"),
+            None,
+            NOW,
+        )
     })
     .await;
     done(&store, move |tx| orgs::limit_calls(tx, org, Some(9), NOW)).await;

@@ -268,7 +268,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          ALTER TABLE webhooks DROP COLUMN agent_id;
          ALTER TABLE calls DROP COLUMN media;
          ALTER TABLE calls DROP COLUMN media_steps;
-         DROP TABLE prompts",
+         DROP TABLE prompts;
+         ALTER TABLE dedications DROP COLUMN no_proof",
     )
     .await;
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::listed::{self, Listed};
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
-use crate::api::field_type::NETWORK;
+use crate::api::field_type::{Bool, NETWORK};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -27,6 +27,8 @@ pub(super) struct NetworkView {
     #[schemars(with = "String")]
     network: IpNet,
     org_id: Uuid,
+    /// The operator vouches for the source of calls from the network, which can be forged over UDP: they aren't asked to prove it.
+    no_proof: bool,
     created_at: String,
 }
 
@@ -35,6 +37,7 @@ impl From<Dedication> for NetworkView {
         Self {
             network: dedication.network,
             org_id: dedication.org_id,
+            no_proof: dedication.no_proof,
             created_at: written(dedication.created_at),
         }
     }
@@ -52,7 +55,7 @@ pub(super) async fn list(
     listed::all_of(&api, org, dedications::list).await
 }
 
-/// `POST /operator/orgs/{orgId}/networks {network}`: 201; 409 for a network of another org.
+/// `POST /operator/orgs/{orgId}/networks {network, no_proof}`: 201; 409 for a network of another org.
 pub(super) async fn create(
     State(api): State<Api>,
     _: Operator,
@@ -60,16 +63,17 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<NetworkView>), ApiError> {
     let org = org_in(&api, &named).await?.id;
-    let network = new_network(body.fields()?)?;
+    let (network, no_proof) = new_network(body.fields()?)?;
     listed::create(&api, move |tx, now| {
-        dedications::create(tx, org, network, now)
+        dedications::create(tx, org, network, no_proof, now)
     })
     .await
 }
 
-pub(super) fn new_network(mut fields: Fields) -> Result<IpNet, ApiError> {
+pub(super) fn new_network(mut fields: Fields) -> Result<(IpNet, Option<bool>), ApiError> {
     let network = fields.required("network", NETWORK);
-    fields.done(|| network)
+    let no_proof = fields.optional("no_proof", Bool);
+    fields.done(|| Some((network?, no_proof)))
 }
 
 /// Returns the network or address that the path names.

@@ -342,6 +342,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Time of the next attempt; `null` if there is none.",
         "",
     ),
+    ("no_proof", "Its calls over UDP need no proof.", ""),
     ("node_share_percent", "Per cent of each node.", "70"),
     ("number", "A phone number.", ""),
     ("numbers", "Changes to numbers.", ""),

@@ -85,6 +85,7 @@ impl CheckedOrgs {
         for (rows, (_, calls)) in self.rows.iter().zip(&self.calls) {
             findings.extend(set_up(rows));
             findings.extend(sources(rows, &policy));
+            findings.extend(vouched(rows));
             findings.extend(spoken(rows, calls, &deployment.own));
             findings.extend(families(&rows.org.name, calls));
             findings.extend(log_ins(store, rows, now).await);
@@ -191,6 +192,20 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
 
     let reported = policy.report_sources(&trunk.allowed_addresses, &trunk.operator_addresses);
     reported.into_iter().map(finding).collect()
+}
+
+/// Names the networks whose calls over UDP aren't asked to prove where they come from.
+fn vouched(rows: &OrgRows) -> Vec<Finding> {
+    let finding = |network: &IpNet| {
+        let text = format!(
+            "{:?}: calls over UDP from {network}, which is dedicated to it, need no proof of where they come from. Whoever can forge the source of \
+             a datagram can begin calls there. If the network is on the Internet, ask for the proof: trunkline trunk dedicate {network} --org {} \
+             --no-proof false",
+            rows.org.name, rows.org.id
+        );
+        Finding::hint("without_proof", text)
+    };
+    rows.without_proof.iter().map(finding).collect()
 }
 
 /// Networks as arguments of the command line.

@@ -503,7 +503,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("undedicate", "undedicateNetwork")
                 .asking(Danger::AsksOnTerminal)
                 .saying("The network is no longer dedicated to an org."),
-            verb("dedicated", "listDedicatedNetworks").as_rows(NETWORK),
+            verb("dedicated", "listDedicatedNetworks").as_rows(&["network", "org_id", "no_proof", "created_at"]),
             verb("media-address", "addMediaAddress")
                 .taking(&["network"])
                 .as_rows(NETWORK)
