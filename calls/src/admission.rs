@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::context::{Config, Core};
 use super::credentials::LegCredentials;
+use super::dialog_proof;
 use super::effect::{AuthFailure, Effect};
 use super::proven_sources::SourceProof;
 use super::refusal::Reason;
@@ -42,6 +43,8 @@ pub(crate) struct CallerInvite<'a, 'm> {
     pub(crate) difference: Option<Difference>,
     /// Proof of its sender's identity.
     pub(crate) proof: Proof,
+    /// Its source may be forged: the call has to be proven in its dialog.
+    pub(crate) owes_proof: bool,
     /// User name and password that the digest verified with. It answers challenges at the INVITE's source only.
     pub(crate) verified: Option<LegCredentials>,
 }
@@ -87,6 +90,7 @@ impl<'a, 'm> Incoming<'a, 'm> {
             facts,
             difference,
             proof,
+            owes_proof: false,
             verified,
         }
     }
@@ -115,7 +119,10 @@ pub(crate) fn admit<'a, 'm>(
         Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
         None => match by_source(view, incoming, &config) {
             Some(admitted) => match source_proof(core, endpoint, view, &admitted, now) {
-                SourceProof::Proven => Some(admitted),
+                SourceProof::Proven => Some(CallerInvite {
+                    owes_proof: owes_proof(core, view, &admitted, now),
+                    ..admitted
+                }),
                 SourceProof::Waits => None,
                 SourceProof::Unproven => {
                     challenge_unproven(core, endpoint, flow, message, now);
@@ -185,6 +192,20 @@ fn source_proof(
         return SourceProof::Proven;
     }
     source_probe::judge_source(core, endpoint, flow, (message, org), now)
+}
+
+/// Returns whether a call that was admitted by its address has to be proven in its dialog.
+fn owes_proof(core: &Core, view: &View, admitted: &CallerInvite<'_, '_>, now: Moment) -> bool {
+    let (flow, org) = (&admitted.flow, &admitted.org);
+    let config = &core.config;
+    let may_be_forged =
+        config.asks_for_proof && dialog_proof::is_owed_by(flow, &config.public_listeners);
+    if !may_be_forged || view.needs_no_proof(flow.peer.ip()) {
+        return false;
+    }
+    // The digest of a REGISTER has proven this flow.
+    let trunk = org.routing.trunk.as_ref();
+    !trunk.is_some_and(|trunk| core.bindings.has_flow(trunk.id, flow, now))
 }
 
 /// Challenges an INVITE whose source didn't answer.

@@ -28,7 +28,7 @@ use super::flow::{Builtin, Machine};
 use super::ids::{CallKey, CallRef};
 use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::origin::OwnOrigin;
-use super::provisional_relay::Provisional;
+use super::provisional_relay::{Delivery, Provisional};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::runtime_chain::ChainStage;
@@ -290,21 +290,23 @@ impl Bot {
 }
 
 impl Bridge {
-    /// Sends the caller 180; false if its INVITE can't begin a dialog.
-    fn ring(&mut self, cx: &mut Cx<'_>, ids: &CallRef) -> bool {
-        // An outbound call has no caller to ring at.
-        let Some(incoming) = self.incoming() else {
-            return true;
-        };
-
-        let delivery = incoming.relay.delivery(None);
+    /// Sends the caller 180, or 183 if it is to hear no ringing; false if its INVITE can't begin a dialog.
+    pub(crate) fn ring(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        status: u16,
+        delivery: Delivery,
+    ) -> bool {
         if !self.begin_local_dialog(cx, ids.slot) {
             return false;
         }
 
-        cx.note_ringing(ids);
+        if status == 180 {
+            cx.note_ringing(ids);
+        }
         let ringing = Provisional {
-            status: 180,
+            status,
             has_sdp: false,
             head: Box::default(),
             body: Box::default(),
@@ -414,9 +416,15 @@ impl Relay<'_> {
         let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
         // A bot that follows another one finds the caller ringing.
         let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
-        match is_dialled && is_first && !self.bridge.ring(cx, self.ids) {
-            true => Err(Reason::BadRequest.into()),
-            false => Ok(()),
+        // An outbound call has no caller to ring at.
+        let Some(incoming) = self.bridge.incoming().filter(|_| is_dialled && is_first) else {
+            return Ok(());
+        };
+
+        let delivery = incoming.relay.delivery(None);
+        match self.bridge.ring(cx, self.ids, 180, delivery) {
+            true => Ok(()),
+            false => Err(Reason::BadRequest.into()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod bot;
 mod dialing;
 mod ending;
 mod joining;
+pub(crate) mod proving;
 mod requests;
 mod responses;
 mod set_up;
@@ -22,6 +23,7 @@ use super::bridge::Bridge;
 use super::call_status::CallStatus;
 use super::context::Core;
 use super::destination_route::DestinationRoute;
+use super::dialog_proof::DialogProof;
 use super::effect::Effect;
 use super::holding::Holding;
 use super::ids::CallRef;
@@ -59,6 +61,8 @@ pub(crate) struct Call {
     pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
     /// Hold of the call, by the API and by its phone system.
     pub(crate) holding: Holding,
+    /// Proof that the call owes; `None` once its first ACK has come, and where it owes none.
+    pub(crate) proof: Option<Box<DialogProof>>,
 }
 
 impl Call {
@@ -112,6 +116,6 @@ mod tests {
     /// Sizes are asserted so that they grow by intent alone. Two legs are inside a call, further ones in a block of their own.
     #[test]
     fn a_call_and_a_leg_are_small() {
-        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1312, 440]);
+        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1320, 440]);
     }
 }

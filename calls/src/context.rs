@@ -73,6 +73,10 @@ pub struct Config {
     pub media_silence: Duration,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
+    /// Calls over UDP whose caller is known by its address have to be proven. Recorded peers can't prove anything.
+    pub asks_for_proof: bool,
+    /// For each listener, whether it is known by a public address or name.
+    pub public_listeners: Vec<bool>,
     /// `Retry-After` of a 503, in seconds.
     pub retry_after: u32,
     /// Interval at which peers behind NAT are sent OPTIONS.

@@ -19,6 +19,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 pub use super::credentials::Unanswerable;
+use super::dialog_proof::ProofOutcome;
 use super::flow::Sound;
 use super::ids::CallKey;
 use super::spoken_code::SpokenCode;
@@ -59,6 +60,8 @@ pub enum Effect {
         /// The peer.
         peer: SocketAddr,
     },
+    /// Count what became of the proof that a call owed.
+    Proof(ProofOutcome),
     /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
     ResolveHop {
         /// Name to resolve.

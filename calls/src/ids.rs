@@ -90,6 +90,8 @@ pub(crate) enum CallTimer {
     Transfer,
     /// The built-in agent has waited long enough.
     Builtin,
+    /// The next step of the proof that the call owes.
+    Proof,
 }
 
 /// Org of the deployment's own calls: no real org has this id.

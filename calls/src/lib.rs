@@ -33,6 +33,7 @@ mod dial;
 mod dial_failure;
 mod dial_policy;
 mod dialing;
+mod dialog_proof;
 mod digest_answers;
 mod effect;
 mod exchange;
@@ -103,12 +104,14 @@ mod transferring;
 mod uas_invite;
 mod unacceptable_body;
 mod unanswered_challenges;
+mod unproven_calls;
 pub mod verification;
 pub mod wall_clock;
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 
 pub use context::{Config, Core, node_and_slot_of};
+pub use dialog_proof::{ProofOutcome, ProvenBy};
 pub use effect::{
     AgreedMedia, AuthFailure, ChallengeOutcome, ChallengeReport, Challenger, Effect, MediaRecord,
     Unanswerable, UnansweredChallenge, UnknownSource, UnknownUser,

@@ -1,5 +1,6 @@
 //! Limits on the calls of an agent, an org, a trunk and this node, and shares of the node: permits, released by drop.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 use super::ids::DEPLOYMENT;
 use super::loop_counter::LoopCounter;
 use super::refusal_records::RefusalRecords;
+use super::unproven_calls::UnprovenCalls;
 
 /// Calls, and set-ups a second, that are the least share of an org or a partner.
 const LEAST: u32 = 20;
@@ -56,6 +58,7 @@ pub struct Limits {
     setups: Arc<Shares>,
     verification_calls: Arc<Shares>,
     refusals: RefusalRecords,
+    unproven: UnprovenCalls,
 }
 
 impl Limits {
@@ -79,6 +82,7 @@ impl Limits {
             setups: Shares::new(SETUPS.max(max_calls / FILL), LEAST),
             verification_calls: Shares::new(VERIFICATION_CALLS, LEAST_VERIFICATION_CALLS),
             refusals: RefusalRecords::default(),
+            unproven: UnprovenCalls::default(),
         })
     }
 
@@ -90,6 +94,32 @@ impl Limits {
     /// Counts a refused INVITE of an org; `false` if it isn't to be recorded.
     pub(crate) fn records_refusal(&self, org: Uuid, now: Moment) -> bool {
         self.refusals.take(org, now)
+    }
+
+    /// Counts a call of a source, admitted by its address, that was acknowledged.
+    pub(crate) fn acknowledge(&self, source: IpAddr, now: Moment) {
+        self.unproven.acknowledge(source, now);
+    }
+
+    /// Returns whether a source has as many answered calls that aren't proven as it may have.
+    pub(crate) fn is_crowded(&self, source: IpAddr, now: Moment) -> bool {
+        self.unproven.is_crowded(source, now)
+    }
+
+    /// Counts an answered call that isn't proven; `None` if the org has as many as it may have.
+    pub(crate) fn count_unproven(
+        self: &Arc<Self>,
+        org: Uuid,
+        source: IpAddr,
+    ) -> Option<UnprovenCount> {
+        let is_counted = self
+            .unproven
+            .take(org, source, self.share_of_calls(Holder::alone(org)));
+        is_counted.then(|| UnprovenCount {
+            limits: Arc::clone(self),
+            org,
+            source,
+        })
     }
 
     /// The live calls of an agent, trunk or org.
@@ -281,6 +311,20 @@ impl Drop for Permit {
         for id in self.held.into_iter().flatten() {
             self.limits.release(id);
         }
+    }
+}
+
+/// A call's place among those that are answered and not proven.
+#[derive(Debug)]
+pub(crate) struct UnprovenCount {
+    limits: Arc<Limits>,
+    org: Uuid,
+    source: IpAddr,
+}
+
+impl Drop for UnprovenCount {
+    fn drop(&mut self) {
+        self.limits.unproven.release(self.org, self.source);
     }
 }
 

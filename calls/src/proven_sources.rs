@@ -31,7 +31,8 @@ impl ProvenSources {
         (age < GOOD).then_some(age)
     }
 
-    fn answered(&self, source: IpAddr, now: Moment) {
+    /// Notes that a source has answered an OPTIONS of ours, or has proven a call of its own.
+    pub(crate) fn answered(&self, source: IpAddr, now: Moment) {
         if self.0.len() >= MOST_PROVEN && !self.0.contains_key(&source) {
             self.0.retain(|_, at| now.since(*at) < GOOD);
             // A full table keeps the good entries that it has; this source is probed again with its next INVITE.

@@ -137,6 +137,10 @@ impl Bridge {
         peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
         peer.with_origin(offer.as_deref().unwrap_or_default());
 
+        // The 18x that the caller has proven the call by began its dialog, which the runtime's first one goes on in.
+        if self.has_fork(trunk, fork) {
+            return;
+        }
         let dialog = self.mint_caller_dialog(cx, slot);
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
             trunk.dialogs.push(ForkDialog::new(fork, dialog, None));

@@ -106,6 +106,8 @@ reasons! {
     CallerCanceled = 487 Canceled "caller_canceled" "The caller gave up";
     /// The caller never acknowledged the answer, or a reliable provisional response.
     NoAck = 504 Failed "no_ack" "The answer was never acknowledged";
+    /// Nothing has shown that the call comes from the address by which it was let in.
+    UnprovenSource = 504 Failed "unproven_source" "Nothing has shown that the call comes from the address that it was let in by";
     /// The peer stopped refreshing the session (RFC 4028).
     SessionExpired = 480 Failed "session_expired" "The session was not refreshed in time";
     /// The peer no longer knows the dialog.

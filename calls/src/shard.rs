@@ -7,6 +7,7 @@ mod early;
 mod media;
 pub mod member;
 mod placing;
+mod proving;
 mod replaces;
 mod setup;
 mod source_trust;
@@ -242,7 +243,8 @@ impl Calls {
             core.tags.remove(tag);
         }
 
-        let mut timers = vec![call.lifetime.timer(), call.transfer.timer()];
+        let proof = call.proof.as_ref().and_then(|proof| proof.timer);
+        let mut timers = vec![call.lifetime.timer(), call.transfer.timer(), proof];
         timers.extend(call.bridge.requests.timers().map(Some));
 
         let outbound = call.outbound.as_deref();

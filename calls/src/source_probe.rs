@@ -17,6 +17,8 @@ use super::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 const REPROBE_AFTER: Duration = Duration::from_secs(600);
 /// Longest wait of an INVITE for the answer. Then it is challenged.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time without an answer after which an OPTIONS counts as lost, if its INVITE comes again.
+const LOST_AFTER: Duration = Duration::from_millis(400);
 /// Pause before a silent source is probed again.
 const SILENT_PAUSE: Duration = Duration::from_secs(5);
 /// Bound on stored probes. The oldest is forgotten, and its answer proves nothing any more.
@@ -52,14 +54,16 @@ pub(crate) fn judge_source(
 
     let (call_id, cseq) = (invite.call_id(), invite.cseq().number);
     let is_same = |held: &WaitingInvite| *held.call_id == *call_id && held.cseq == cseq;
-    // A retransmission: one copy waits, and the answer releases it once.
+    // A retransmission: one copy waits, and the answer releases it once. The OPTIONS or its answer may have been lost as well.
     if core.source_probes.waiting.iter().any(is_same) {
+        if last.is_none_or(|last| last >= LOST_AFTER) {
+            ask(core, endpoint, flow, invite, now);
+        }
         return SourceProof::Waits;
     }
 
-    let fits = WAITING_OCTETS.contains(&invite.raw().len());
     // No probe for an INVITE that is out of these sizes: see [`WAITING_OCTETS`]. It is challenged like any other.
-    if !fits || !core.source_probes.has_room_for(org) {
+    if !WAITING_OCTETS.contains(&invite.raw().len()) {
         return SourceProof::Unproven;
     }
 
@@ -70,14 +74,18 @@ pub(crate) fn judge_source(
         Some(_) | None => ask(core, endpoint, flow, invite, now),
     }
 
-    core.source_probes.waiting.push_back(WaitingInvite {
-        flow,
-        octets: invite.raw().into(),
-        org,
-        call_id: call_id.into(),
-        cseq,
-        until: now + PATIENCE,
-    });
+    // Without room it is dropped: it is sent again after 500 ms, and by then the source may have answered. A challenge would end a call of a real
+    // carrier whose address others forge.
+    if core.source_probes.has_room_for(org) {
+        core.source_probes.waiting.push_back(WaitingInvite {
+            flow,
+            octets: invite.raw().into(),
+            org,
+            call_id: call_id.into(),
+            cseq,
+            until: now + PATIENCE,
+        });
+    }
     SourceProof::Waits
 }
 

@@ -5,6 +5,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
+use trunkline_sip::flow::is_private;
+
+/// Last labels of names that only a private network resolves (RFC 6761, RFC 6762, RFC 8375, and what routers hand out).
+const PRIVATE_ZONES: [&str; 6] = ["local", "localhost", "lan", "internal", "home", "arpa"];
+
 /// `host` or `host:port`, where the host is a name, an IPv4 address or an IPv6 address (bracketed when printed).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct HostPort {
@@ -34,6 +39,18 @@ impl HostPort {
             .trim_end_matches(']')
             .parse()
             .ok()
+    }
+
+    /// Returns whether the host is a public address, or a name that isn't reserved for a private network.
+    pub fn is_public(&self) -> bool {
+        match self.ip() {
+            Some(ip) => !is_private(ip),
+            None => {
+                let name = self.host.trim_end_matches('.').to_ascii_lowercase();
+                name.rsplit_once('.')
+                    .is_some_and(|(_, last)| !PRIVATE_ZONES.contains(&last))
+            }
+        }
     }
 
     /// Host and port in the form of a Via or a URI.
@@ -163,6 +180,26 @@ pub(super) fn own_address(v6: bool) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_private_networks_are_not_public() {
+        for (host, is_public) in [
+            ("sip.example.com", true),
+            ("SIP.Example.COM.:5070", true),
+            ("203.0.113.5", true),
+            ("[2001:db8::1]:5060", true),
+            ("10.0.0.5", false),
+            ("127.0.0.1:5060", false),
+            ("[fd00::1]", false),
+            ("localhost", false),
+            ("pbx", false),
+            ("pbx.lan", false),
+            ("voice.Internal", false),
+        ] {
+            let read = host.parse::<HostPort>().expect("a host");
+            assert_eq!(read.is_public(), is_public, "{host}");
+        }
+    }
 
     #[test]
     fn hosts_are_read_and_printed() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use figment::value::Value;
 use ipnet::IpNet;
-use trunkline_sip::flow::Transport;
+use trunkline_sip::flow::{Transport, is_private};
 
 use trunkline_model::address::Enforce;
 use trunkline_model::peer_pattern::PeerPattern;
@@ -235,6 +235,18 @@ impl Sip {
             Some(host) => host.with_port(host.port.unwrap_or(bound.port())),
             None => HostPort::of_ip(concrete(bound.ip())).with_port(bound.port()),
         }
+    }
+
+    /// Returns whether a listener is known by a public address or name.
+    pub fn is_public(&self, listener: &Listener) -> bool {
+        let host = listener.advertise.as_ref().or(self.public_host.as_ref());
+        host.map_or_else(
+            || {
+                let bound = listener.address.ip();
+                !bound.is_unspecified() && !is_private(bound)
+            },
+            HostPort::is_public,
+        )
     }
 
     /// Address from which this machine sends packets.

@@ -317,6 +317,7 @@ impl EffectRunner {
                 self.auth_failure(RefusedLogIn::UnansweredChallenge(unproven))
             }
             Effect::UnknownSource(what) => observer.foreign(what),
+            Effect::Proof(outcome) => observer.proof(outcome),
             Effect::Challenged(challenged) => self.challenged(challenged),
             Effect::TurnedAway { reason } => observer.turned(reason),
             Effect::Traced(leg, identity) => self.tap.assign(leg, identity),

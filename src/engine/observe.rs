@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use trunkline_bounds::Shares;
-use trunkline_calls::{Calls, Reason, UnknownSource};
+use trunkline_calls::{Calls, ProofOutcome, Reason, UnknownSource};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_net::listener::udp::Sent;
@@ -158,6 +158,11 @@ impl Observer {
     /// Counts a message from a source that its dialog doesn't know.
     pub(crate) fn foreign(&self, what: UnknownSource) {
         metrics::foreign(what.as_str(), 1);
+    }
+
+    /// Counts what became of the proof of its source that a call owed.
+    pub(crate) fn proof(&self, outcome: ProofOutcome) {
+        metrics::source_proofs(outcome.as_str(), 1);
     }
 
     /// Counts a call that continues with its next target.

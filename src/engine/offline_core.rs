@@ -53,12 +53,13 @@ pub struct OfflineCore {
     now: Moment,
 }
 
-/// Configuration with every address allowed: nothing leaves this process.
+/// Configuration with every address allowed, and believed: nothing leaves this process, and recorded peers answer nothing that is new.
 fn allowing_every_address(config: trunkline_calls::Config) -> trunkline_calls::Config {
     let every = ["0.0.0.0/0", "::/0"].map(str::parse).into_iter().flatten();
     let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new(), Enforce::Warn);
     trunkline_calls::Config {
         addresses: Arc::new(addresses),
+        asks_for_proof: false,
         ..config
     }
 }
@@ -304,6 +305,7 @@ impl OfflineCore {
             | Effect::UnknownUser(_)
             | Effect::UnansweredChallenge(_)
             | Effect::UnknownSource(_)
+            | Effect::Proof(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)
             | Effect::Traced(..)

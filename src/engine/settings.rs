@@ -122,6 +122,12 @@ pub(super) fn calls_config(
             .zip(addresses)
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
+        asks_for_proof: true,
+        public_listeners: sip
+            .listeners
+            .iter()
+            .map(|listener| sip.is_public(listener))
+            .collect(),
         addresses: Arc::new(policy),
         retry_after: RETRY_AFTER_S,
         node: Node(node),

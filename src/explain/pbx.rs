@@ -6,6 +6,7 @@ use trunkline_model::settings::TransferWay;
 use trunkline_routing::{Country, numbers};
 
 use super::finding::Finding;
+use trunkline_calls::is_private;
 pub use trunkline_calls::pbx::Pbx;
 
 /// Difference of clocks in seconds that is reported.
@@ -35,6 +36,12 @@ fn authentication(asked: &InviteFacts) -> Finding {
             "authentication",
             format!("It logs in with the trunk's credentials, from {source}."),
         ),
+        Proof::DedicatedAddress | Proof::AllowedAddress if is_forgeable(asked) => Finding::hint(
+            "authentication",
+            format!(
+                "It is known by its address {source} over UDP, where a source can be forged: with credentials, or over TCP or TLS, its calls would need no other proof."
+            ),
+        ),
         Proof::DedicatedAddress => Finding::ok(
             "authentication",
             format!("It is known by its address {source}, which is dedicated to the org."),
@@ -50,6 +57,11 @@ fn authentication(asked: &InviteFacts) -> Finding {
             ),
         ),
     }
+}
+
+/// Returns whether an INVITE came over UDP from a public address, which anybody on the Internet may have written into the packet.
+fn is_forgeable(asked: &InviteFacts) -> bool {
+    &*asked.transport == "udp" && !is_private(asked.source.ip())
 }
 
 fn caller_id(asked: &InviteFacts, country: Option<Country>) -> Finding {

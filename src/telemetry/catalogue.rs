@@ -33,6 +33,8 @@ pub(super) const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
 pub(super) const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
 /// Messages inside calls from an address that their dialog doesn't know, by `what` was done with them.
 pub(super) const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
+/// Calls over UDP that owed a proof of their source, by `outcome`.
+pub(super) const SIP_PROOFS: &str = "trunkline_sip_proofs_total";
 /// Answers by UDP that weren't sent: to requests that prove nothing and are small, or flood.
 pub(super) const SIP_WITHHELD: &str = "trunkline_sip_answers_withheld_total";
 /// Requests sent by UDP that are too large for a datagram, and may be lost.
@@ -172,6 +174,16 @@ const COUNTERS: &[(&str, &str, Series)] = &[
         SIP_FOREIGN,
         "Messages inside calls from an address that their dialog doesn't know",
         Of("what", &["challenged", "refused", "ack", "response"]),
+    ),
+    (
+        SIP_PROOFS,
+        "Calls over UDP that owed a proof of their source",
+        Of(
+            "outcome",
+            &[
+                "ack", "prack", "request", "held", "denied", "silent", "crowded",
+            ],
+        ),
     ),
     (
         SIP_WITHHELD,

@@ -18,7 +18,7 @@ use super::catalogue::{
     CLOCK_SKEW, DATABASE_UP, DIALOGS, DURATION_SECONDS, FAIL_OVERS, FEED_LAG, HTTP_REFUSED,
     HTTP_REQUESTS, HTTP_SECONDS, LOG_DROPPED, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS,
     POST_DIAL_DELAY, QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES,
-    SETUP_SECONDS, SHARE_REFUSALS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED,
+    SETUP_SECONDS, SHARE_REFUSALS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_PROOFS,
     SIP_RECEIVED, SIP_REQUESTS, SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS,
     WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP, WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
 };
@@ -123,6 +123,11 @@ pub fn queue_depth(queue: impl Into<String>) -> Gauge {
 /// Counts messages inside calls from an address that their dialog doesn't know.
 pub fn foreign(what: &'static str, count: u64) {
     counter!(SIP_FOREIGN, "what" => what).increment(count);
+}
+
+/// Counts what became of the proof of its source that a call over UDP owed.
+pub fn source_proofs(outcome: &'static str, count: u64) {
+    counter!(SIP_PROOFS, "outcome" => outcome).increment(count);
 }
 
 /// Sets whether new calls are taken.

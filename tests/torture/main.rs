@@ -27,6 +27,7 @@ mod subscribed;
 mod tenants;
 mod tied;
 mod unauthenticated;
+mod unproven;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};

@@ -3,6 +3,7 @@
 use trunkline_sip::dialog::sdp;
 
 use super::Call;
+use super::proving::Proving;
 use crate::bot_state::Bot;
 use crate::call_end::{CallEnd, CallRefusal};
 use crate::context::Cx;
@@ -69,7 +70,10 @@ impl Call {
             DialProgress::DestinationLost(failure) => {
                 self.on_transfer(cx, TransferEvent::DestinationLost(failure));
             }
-            DialProgress::RuntimeRings(heard) => self.relaying().provisional(cx, heard),
+            DialProgress::RuntimeRings(heard) => {
+                self.relaying().provisional(cx, heard);
+                Proving::from(&mut *self).note_ringing(cx);
+            }
             DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
                 let heard = self.joining.heard().unwrap_or_default();
                 let progress = match self.bridge.meet_runtime(cx, &self.ids, *accepted, heard) {

@@ -202,7 +202,8 @@ impl Call {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {
                 // A call that was up stays a call, even if a later 2xx isn't acknowledged.
-                let never_up = reason == Reason::NoAck && status == CallStatus::Answered;
+                let lacks_ack = matches!(reason, Reason::NoAck | Reason::UnprovenSource);
+                let never_up = lacks_ack && status == CallStatus::Answered;
                 let status = match never_up {
                     true => Status::Failed,
                     false => Status::Completed,
@@ -278,6 +279,9 @@ impl Call {
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         // Released before the BYEs are answered: the agent, trunk and org may begin another call at once.
         self.permit = None;
+        if let Some(mut proof) = self.proof.take() {
+            cx.cancel_timer(&mut proof.timer);
+        }
         if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
             cx.release_incoming(&incoming);
         }

@@ -8,16 +8,20 @@ use trunkline_model::record::Fact;
 use uuid::Uuid;
 
 use super::Call;
+use super::proving::Proving;
 use crate::answer::AnswerProgress;
 use crate::bot_state::Bot;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
+use crate::dialog_proof::DialogProof;
 use crate::refusal::Reason;
 
 impl Call {
-    /// Calls the runtime, unless it waits for the contact.
+    /// Calls the runtime, unless it waits for the contact or the call has to be proven first.
     pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
-        let incoming = self.bridge.incoming();
+        let proof = self.proof.as_deref();
+        let holds_agent = proof.is_some_and(DialogProof::holds_agent);
+        let incoming = self.bridge.incoming().filter(|_| !holds_agent);
         if incoming.is_some_and(|incoming| !incoming.is_looking_up()) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
             self.with_bot(cx, Bot::dial);
@@ -86,7 +90,10 @@ impl Call {
         match self.bridge.bot().is_some() {
             // A bot has to be dialled first, while the caller hears ringing. Echo answers at once.
             true => match self.relaying().ring_for_bot(cx) {
-                Ok(()) => self.begin_runtime(cx),
+                Ok(()) => {
+                    Proving::from(&mut *self).note_ringing(cx);
+                    self.begin_runtime(cx);
+                }
                 Err(refusal) => self.refuse(cx, refusal),
             },
             false => {
@@ -104,6 +111,7 @@ impl Call {
             AnswerProgress::Accepted { runtime_call_id } => runtime_call_id,
         };
 
+        Proving::from(&mut *self).note_answer(cx);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, runtime_call_id);
         self.lifetime

@@ -173,6 +173,20 @@ impl Bindings {
         bindings
     }
 
+    /// Returns whether a PBX of the trunk has registered by this flow.
+    pub(crate) fn has_flow(&self, trunk: Uuid, flow: &Flow, now: Moment) -> bool {
+        let registered = self.trunks.get(&trunk);
+        registered.is_some_and(|registered| {
+            let mut bindings = registered.bindings.iter();
+            bindings.any(|binding| {
+                let by = &binding.flow;
+                binding.expires_at > now
+                    && (by.transport, by.listener, by.peer)
+                        == (flow.transport, flow.listener, flow.peer)
+            })
+        })
+    }
+
     /// Returns where to call the trunk's PBX, the best address first; empty if it isn't registered.
     pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<BindingTarget> {
         let bindings = self.of(trunk, now);

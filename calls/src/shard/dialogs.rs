@@ -24,6 +24,12 @@ impl Calls {
         Some((found.key, found.leg, held.fork))
     }
 
+    /// The call whose tag the answer to a request of ours has.
+    pub(super) fn asked_by(&self, answer: &Message<'_>) -> Option<CallKey> {
+        let tag = self.core.minter.read_tag(answer.from_tag()?)?;
+        self.core.tags.get(&tag.bits).map(|found| found.key)
+    }
+
     /// Returns whether a response belongs to a dialog of a call that is up.
     pub(super) fn is_agreed(&self, answer: &Message<'_>) -> bool {
         let found = answer

@@ -15,6 +15,7 @@ use crate::admission::{CallerInvite, InviteLane};
 use crate::attempt_counter::AttemptCounter;
 use crate::bot_state::Bot;
 use crate::context::Cx;
+use crate::dialog_proof::ProvenBy;
 use crate::ids::{CallKey, CallTimer, key_of};
 use crate::invite_client::InviteEvent;
 use crate::late_answer::{refuse_late_answer, refuse_stray_answer};
@@ -69,6 +70,11 @@ impl Calls {
                     && self.accepts_ack_source(view, found, &flow, &message, now)
                 {
                     let (key, id, _) = found;
+                    if self.has_proof(key) {
+                        self.with_proof(key, endpoint, now, |proof, cx| {
+                            proof.prove(cx, id, ProvenBy::Ack)
+                        });
+                    }
                     self.with(key, endpoint, now, |call, cx| {
                         call.on_ack(cx, id, &flow, &message);
                     });
@@ -90,9 +96,16 @@ impl Calls {
                 self.unknown_source_response(endpoint, view, flow, (tx, owner), message, now);
             }
 
-            // Probes of sources and keep-alives are sent without a transaction, so their answers are strays.
+            // Probes of sources, keep-alives and what a proof asks are sent without a transaction, so their answers are strays.
             Received::StrayResponse(message) if message.method() == Method::Options => {
-                self.source_answered(endpoint, view, flow, &message, now);
+                match self.asked_by(&message) {
+                    Some(key) => {
+                        self.with_proof(key, endpoint, now, |proof, cx| {
+                            proof.on_question_answered(cx, &flow, &message)
+                        });
+                    }
+                    None => self.source_answered(endpoint, view, flow, &message, now),
+                }
             }
 
             // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
@@ -135,12 +148,9 @@ impl Calls {
             }
 
             Event::NoAck { tx, owner } => {
-                self.with_owner(owner, endpoint, now, |call, cx| {
-                    // RFC 3261 §13.3.1.4: without an ACK for 64*T1, "the session SHOULD be terminated", by a BYE.
-                    if call.bridge.on_no_ack(cx, tx) {
-                        call.hang_up(cx, Reason::NoAck);
-                    }
-                });
+                if let Some(key) = key_of(owner) {
+                    self.with_proof(key, endpoint, now, |proof, cx| proof.on_no_ack(cx, tx));
+                }
             }
         }
     }
@@ -150,6 +160,10 @@ impl Calls {
         self.challenge_silent_sources(endpoint, now);
 
         while let Some((key, timer)) = self.core.pop_timer(now) {
+            if timer == CallTimer::Proof {
+                self.with_proof(key, endpoint, now, |proof, cx| proof.on_timer(cx));
+                continue;
+            }
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),
                 // The call goes on without a contact.
@@ -188,6 +202,8 @@ impl Calls {
 
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
                 CallTimer::Builtin => call.with_bot(cx, Bot::on_builtin_timer),
+                // Above.
+                CallTimer::Proof => {}
             });
         }
     }
@@ -252,9 +268,17 @@ impl Calls {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
                     let org = self.org_for(view, key, message);
+                    let by = match message.method() {
+                        Method::Prack => ProvenBy::Prack,
+                        _ => ProvenBy::Request,
+                    };
                     self.with(key, endpoint, now, |call, cx| {
                         call.on_request(cx, id, fork, flow, message, org);
                     });
+                    // Afterwards, so that a PRACK has its answer before the agent is called.
+                    if self.has_proof(key) {
+                        self.with_proof(key, endpoint, now, |proof, cx| proof.prove(cx, id, by));
+                    }
                 }
                 None if self.answer_early(endpoint, flow, message, now) => {}
                 // Dropped: when it is retransmitted, the answer that it has overtaken has arrived.
@@ -357,7 +381,7 @@ impl Calls {
         };
 
         self.insert(call);
-        self.with(key, endpoint, now, |call, cx| call.begin_runtime(cx));
+        self.with_proof(key, endpoint, now, |proof, cx| proof.begin(cx));
     }
 
     /// Passes a response to its call. A 2xx for a call that is gone gets ACK and BYE.

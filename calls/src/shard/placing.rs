@@ -312,6 +312,7 @@ impl Calls {
             identity: CallerIdentity::default(),
             transfer: LastTransfer::default(),
             holding: Holding::default(),
+            proof: None,
         };
 
         self.insert(call);

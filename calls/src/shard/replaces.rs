@@ -21,7 +21,7 @@ use crate::role::LegRole;
 use crate::{admission, sips};
 
 impl Calls {
-    /// Handles an authenticated INVITE that names a call to take over.
+    /// Handles an authenticated INVITE that names a call to take over. It owes no proof of its source: its Replaces has our tag of that call.
     pub(super) fn replace(
         &mut self,
         endpoint: &mut Endpoint,

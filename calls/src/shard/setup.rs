@@ -26,6 +26,7 @@ use crate::context::{Config, Core, Cx};
 use crate::crossing::{lacking_options, own_headers};
 use crate::dial::Dialing;
 use crate::dial_failure::refusal_lines;
+use crate::dialog_proof::{DialogProof, ProofWay};
 use crate::effect::Effect;
 use crate::generation::LAST_GENERATION;
 use crate::holding::Holding;
@@ -147,7 +148,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
     fn accept(&self, cx: &mut Cx<'_>) -> Option<ServerTx> {
         let (flow, message) = (self.caller.flow, self.caller.message);
         let owner = owner_of(Some(self.key));
-        let accepted = cx.endpoint.accept(message, flow, owner, cx.now);
+        let accepted = match self.caller.owes_proof {
+            true => cx.endpoint.accept_unproven(message, flow, owner, cx.now),
+            false => cx.endpoint.accept(message, flow, owner, cx.now),
+        };
         if accepted.is_err() {
             admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
         }
@@ -377,7 +381,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             })
     }
 
-    /// Records the start of an accepted call and makes its legs. The runtime is invited later, by [`Call::begin_runtime`].
+    /// Records the start of an accepted call and makes its legs. The agent is called later, by `call::proving`.
     fn begin(self, cx: &mut Cx<'_>, chosen: Chosen) -> Option<Call> {
         let Chosen {
             decision,
@@ -406,6 +410,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             org,
             verified,
             proof,
+            owes_proof,
             ..
         } = self.caller;
 
@@ -456,11 +461,6 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         };
 
         let agent_peer = agent_peer.map_or(LegPeer::Unknown, |agent_peer| {
-            cx.core.effects.push_back(Effect::OpenMedia {
-                call: self.key,
-                listener: Some(flow.listener),
-                near: flow.local.ip(),
-            });
             LegPeer::Media(LocalMedia::of(self.call, agent_peer, media))
         });
 
@@ -503,6 +503,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             identity,
             transfer: LastTransfer::default(),
             holding: Holding::default(),
+            proof: owes_proof.then(|| {
+                let way = ProofWay::of(message);
+                Box::new(DialogProof::new(way, flow, server))
+            }),
         })
     }
 }

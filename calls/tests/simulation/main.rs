@@ -28,6 +28,7 @@ mod node;
 mod orders;
 mod party;
 mod plan;
+mod proofs;
 mod runtime;
 mod scheduled;
 mod session;

@@ -411,6 +411,7 @@ impl Node {
             | Effect::Untraced(_)
             | Effect::TurnedAway { .. }
             | Effect::UnknownSource(_)
+            | Effect::Proof(_)
             | Effect::StreamSilent { .. }
             | Effect::ResolveHop { .. } => {}
         }
@@ -514,6 +515,8 @@ fn config() -> Config {
             (Transport::Udp, address(NODE)),
             (Transport::Tcp, address(NODE)),
         ],
+        asks_for_proof: true,
+        public_listeners: Vec::new(),
         retry_after: 5,
         addresses: Arc::default(),
         trusted_runtimes: vec!["0.0.0.0/0".parse().expect("all")],
@@ -591,6 +594,7 @@ fn view(agent_limit: Option<u32>) -> View {
         )]),
         by_username: [("trunk-user".into(), login)].into(),
         dedicated: std::iter::once((trusted, org)).collect(),
+        without_proof: std::iter::once((trusted, org)).collect(),
         ..View::default()
     }
 }

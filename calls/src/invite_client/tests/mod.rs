@@ -101,6 +101,8 @@ impl World {
                 (Transport::Udp, address(OWN)),
                 (Transport::Tcp, address(OWN)),
             ],
+            asks_for_proof: true,
+            public_listeners: Vec::new(),
             retry_after: 5,
             addresses: Arc::default(),
             trusted_runtimes: Vec::new(),

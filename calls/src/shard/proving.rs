@@ -1,0 +1,33 @@
+//! Inputs of the proof that a call owes, and its consequences for the call (`call::proving`).
+
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+
+use super::Calls;
+use crate::call::proving::{ProofProgress, Proving};
+use crate::context::Cx;
+use crate::ids::CallKey;
+
+impl Calls {
+    /// Runs `act` on the proof of a call, if the call is still there.
+    pub(super) fn with_proof(
+        &mut self,
+        key: CallKey,
+        endpoint: &mut Endpoint,
+        now: Moment,
+        act: impl FnOnce(&mut Proving<'_>, &mut Cx<'_>) -> ProofProgress,
+    ) {
+        self.with(key, endpoint, now, |call, cx| {
+            match act(&mut Proving::from(&mut *call), cx) {
+                ProofProgress::Nothing => {}
+                ProofProgress::BeginsRuntime => call.begin_runtime(cx),
+                ProofProgress::Ends(reason) => call.hang_up(cx, reason),
+            }
+        });
+    }
+
+    /// Returns whether a call has owed a proof, and has no ACK yet.
+    pub(super) fn has_proof(&self, key: CallKey) -> bool {
+        self.get(key).is_some_and(|call| call.proof.is_some())
+    }
+}
