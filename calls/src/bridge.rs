@@ -15,11 +15,12 @@ use super::allow::to_peer;
 use super::bot_state::Bot;
 use super::bye::ByeContent;
 use super::call_status::CallStatus;
-use super::context::Cx;
+use super::context::{Core, Cx};
 use super::delayed_ack::Delayed;
 use super::dial::Dialing;
+use super::effect::Effect;
 use super::exchange::{Exchange, OwnRequest};
-use super::ids::{CallKey, LegId, TagOwner};
+use super::ids::{CallKey, CallRef, LegId, TagOwner};
 use super::join::JoinPhase;
 use super::leg::{
     ActiveLeg, AwaitedAck, Bye, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest, Session,
@@ -30,7 +31,7 @@ use super::provisional_relay::HeldAnswer;
 use super::request_queue::NextRequest;
 use super::requests::Requests;
 use super::role::LegRole;
-use super::traced::DialogIdentity;
+use super::traced::{DialogIdentity, TracedLeg, Untraced};
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -154,6 +155,22 @@ impl Bridge {
     /// Role of a leg's peer.
     pub(crate) fn role(&self, id: LegId) -> LegRole {
         self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
+    }
+
+    /// Gives traces the identities of the call's legs that are new.
+    pub(crate) fn report_traced(&self, core: &mut Core, ids: &CallRef) {
+        for Untraced { owner, identity } in core.untraced.drain(..) {
+            // An input is one call's: tags are made for no other while it is handled.
+            debug_assert_eq!(owner.key, self.key);
+            let leg = TracedLeg {
+                org: ids.org,
+                call: ids.call,
+                leg: owner.leg.number(),
+                role: self.role(owner.leg),
+            };
+            core.effects
+                .push_back(Effect::Traced(leg, Box::new(identity)));
+        }
     }
 
     /// Returns whether a destination has taken the agent's place.

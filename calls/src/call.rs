@@ -21,10 +21,8 @@ use uuid::Uuid;
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::context::Core;
 use super::destination_route::DestinationRoute;
 use super::dialog_proof::DialogProof;
-use super::effect::Effect;
 use super::holding::Holding;
 use super::ids::CallRef;
 use super::joining::Joining;
@@ -34,7 +32,6 @@ use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::CallerIdentity;
 use super::relay::Relay;
-use super::traced::{TracedLeg, Untraced};
 use super::transfer::LastTransfer;
 
 /// One call.
@@ -80,22 +77,6 @@ impl Call {
         match self.outbound.is_some() {
             true => Direction::Outbound,
             false => Direction::Inbound,
-        }
-    }
-
-    /// Gives traces the identities of the call's legs that are new.
-    pub(crate) fn report_traced(&self, core: &mut Core) {
-        for Untraced { owner, identity } in core.untraced.drain(..) {
-            // An input is one call's: tags are made for no other while it is handled.
-            debug_assert_eq!(owner.key, self.bridge.key);
-            let leg = TracedLeg {
-                org: self.ids.org,
-                call: self.ids.call,
-                leg: owner.leg.number(),
-                role: self.bridge.role(owner.leg),
-            };
-            core.effects
-                .push_back(Effect::Traced(leg, Box::new(identity)));
         }
     }
 

@@ -210,7 +210,7 @@ impl Calls {
         slot.call.take_turns(&mut cx);
         let (id, org) = (slot.call.ids.call, slot.call.ids.org);
         slot.call.holding.report(cx.core, id, org);
-        slot.call.report_traced(cx.core);
+        slot.call.bridge.report_traced(cx.core, &slot.call.ids);
 
         let done = slot.call.is_done();
         self.current = None;

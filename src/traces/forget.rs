@@ -5,25 +5,9 @@
 use std::io;
 use std::sync::Arc;
 
-use trunkline_sip::moment::Moment;
-use uuid::Uuid;
-
 use super::block::Block;
-use super::removal_filter::RemovalFilter;
+use super::removal_filter::{ErasedCall, RemovalFilter};
 use super::{Traces, lock};
-
-/// Call whose messages are removed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct ErasedCall {
-    /// The org.
-    pub org: Uuid,
-    /// The call.
-    pub call: Uuid,
-    /// Earliest time of a message.
-    pub from: Moment,
-    /// Latest time of a message.
-    pub until: Moment,
-}
 
 /// Calls whose messages are removed in one pass over the blocks.
 const CALLS_AT_ONCE: usize = 100;

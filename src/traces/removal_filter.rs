@@ -6,9 +6,21 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::block::{Block, BlockQuery, Open};
-use super::forget::ErasedCall;
 use super::record::{Record, records};
 use super::scan;
+
+/// Call whose messages are removed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ErasedCall {
+    /// The org.
+    pub org: Uuid,
+    /// The call.
+    pub call: Uuid,
+    /// Earliest time of a message.
+    pub from: Moment,
+    /// Latest time of a message.
+    pub until: Moment,
+}
 
 /// Earliest and latest time of messages to remove, in microseconds since 1970.
 type Span = (u64, u64);
