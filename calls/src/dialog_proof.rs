@@ -34,6 +34,8 @@ const BEFORE_FIRST_QUESTION: Duration = Duration::from_millis(200);
 const BEFORE_SECOND_QUESTION: [Duration; 5] = [Duration::from_millis(100); 5];
 /// Age of a 2xx without an ACK at which its call counts.
 const OVERDUE: Duration = Duration::from_secs(2);
+/// Age of a reliable 18x without a PRACK at which its call counts: five copies are out by then, of which a bad network lets one through.
+const PRACK_OVERDUE: Duration = Duration::from_secs(8);
 /// 64*T1: longest wait for the PRACK (RFC 3262 §3).
 const PRACK_PATIENCE: Duration = Duration::from_secs(32);
 
@@ -127,7 +129,7 @@ pub(crate) enum ProofStep {
     Ask,
     /// The last 18x is repeated.
     RingAgain,
-    /// The call counts among those that are answered and not proven.
+    /// The call counts among those that aren't proven in time.
     Count,
     /// The call ends.
     End(ProofOutcome),
@@ -153,8 +155,10 @@ enum Stage {
     Held {
         looks: u8,
     },
-    /// The reliable 18x is out.
-    AwaitsPrack,
+    /// The reliable 18x is out, for more than [`PRACK_OVERDUE`] if `is_overdue`.
+    AwaitsPrack {
+        is_overdue: bool,
+    },
     /// The agent is called.
     SetUp,
     /// The caller has got an 18x.
@@ -183,7 +187,7 @@ pub(crate) struct DialogProof {
     /// Transaction of the INVITE.
     pub(crate) server: ServerTx,
     pub(crate) timer: Option<TimerId>,
-    /// Its place among the calls that are answered and not proven.
+    /// Its place among the calls that aren't proven in time.
     pub(crate) counted: Option<UnprovenCount>,
 }
 
@@ -213,7 +217,7 @@ impl DialogProof {
     pub(crate) const fn holds_agent(&self) -> bool {
         matches!(
             self.stage,
-            Stage::New | Stage::Held { .. } | Stage::AwaitsPrack
+            Stage::New | Stage::Held { .. } | Stage::AwaitsPrack { .. }
         )
     }
 
@@ -223,9 +227,9 @@ impl DialogProof {
             (Stage::New, ProofEvent::Begins { is_crowded }) => match (self.way, is_crowded) {
                 // It never waits: without its PRACK no agent is called, and with it the call is proven.
                 (ProofWay::BeforeAgent, _) => (
-                    Stage::AwaitsPrack,
+                    Stage::AwaitsPrack { is_overdue: false },
                     ProofStep::Ring,
-                    Wake::After(PRACK_PATIENCE),
+                    Wake::After(PRACK_OVERDUE),
                 ),
                 (ProofWay::ByAnswer, true) => (
                     Stage::Held { looks: RECHECKS },
@@ -243,8 +247,14 @@ impl DialogProof {
                 (Stage::SetUp, ProofStep::CallAgent, Wake::Never)
             }
 
-            (Stage::AwaitsPrack, ProofEvent::TimedOut { .. }) => (
-                Stage::AwaitsPrack,
+            // Until then it has a place among the calls of its agent, trunk and org.
+            (Stage::AwaitsPrack { is_overdue: false }, ProofEvent::TimedOut { .. }) => (
+                Stage::AwaitsPrack { is_overdue: true },
+                ProofStep::Count,
+                Wake::After(PRACK_PATIENCE.saturating_sub(PRACK_OVERDUE)),
+            ),
+            (Stage::AwaitsPrack { is_overdue: true }, ProofEvent::TimedOut { .. }) => (
+                self.stage,
                 ProofStep::End(ProofOutcome::Silent),
                 Wake::Never,
             ),
@@ -319,6 +329,11 @@ impl DialogProof {
         if let Stage::Held { looks } = &mut self.stage {
             *looks -= 1;
         }
+    }
+
+    /// Returns whether the call counts for its source too. One that waits for its PRACK has called no agent, and holds up no INVITE of its source.
+    pub(crate) fn counts_for_source(&self) -> bool {
+        self.stage == Stage::Answered
     }
 
     /// Notes the CSeq number of the OPTIONS that was sent.

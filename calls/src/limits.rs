@@ -106,18 +106,17 @@ impl Limits {
         self.unproven.is_crowded(source, now)
     }
 
-    /// Counts an answered call that isn't proven; `None` if the org has as many as it may have.
+    /// Counts a call that wasn't proven in time, for its source as well if that is given; `None` if the org has as many as it may have.
     pub(crate) fn count_unproven(
         self: &Arc<Self>,
-        org: Uuid,
-        source: IpAddr,
+        holder: Holder,
+        source: Option<IpAddr>,
     ) -> Option<UnprovenCount> {
-        let is_counted = self
-            .unproven
-            .take(org, source, self.share_of_calls(Holder::alone(org)));
+        let share = self.share_of_calls(holder);
+        let is_counted = self.unproven.take(holder.org, source, share);
         is_counted.then(|| UnprovenCount {
             limits: Arc::clone(self),
-            org,
+            org: holder.org,
             source,
         })
     }
@@ -314,12 +313,12 @@ impl Drop for Permit {
     }
 }
 
-/// A call's place among those that are answered and not proven.
+/// A call's place among those that weren't proven in time.
 #[derive(Debug)]
 pub(crate) struct UnprovenCount {
     limits: Arc<Limits>,
     org: Uuid,
-    source: IpAddr,
+    source: Option<IpAddr>,
 }
 
 impl Drop for UnprovenCount {

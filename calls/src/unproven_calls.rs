@@ -1,4 +1,4 @@
-//! Calls that were answered two seconds ago and aren't proven (`dialog_proof`), by source and by org, and the calls of a source that were
+//! Calls that weren't proven in time after their answer or a reliable 18x (`dialog_proof`), by source and by org, and the calls of a source that were
 //! acknowledged. Shared by all shards.
 
 use std::net::IpAddr;
@@ -88,30 +88,31 @@ impl UnprovenCalls {
         calls.unproven >= calls.most()
     }
 
-    /// Counts an unproven call; false, without counting, if they are a fifth of the org's `share` already.
-    pub(super) fn take(&self, org: Uuid, source: IpAddr, share: u32) -> bool {
+    /// Counts an unproven call, for its source as well if that is given; false, without counting, if they are a fifth of the org's `share` already.
+    pub(super) fn take(&self, org: Uuid, source: Option<IpAddr>, share: u32) -> bool {
         let mut of_org = self.orgs.entry(org).or_default();
         if *of_org >= LEAST.max(share / PART_OF_SHARE) {
             return false;
         }
         *of_org += 1;
         drop(of_org);
-        self.sources
-            .entry(flow::source(source))
-            .or_default()
-            .unproven += 1;
+        if let Some(source) = source {
+            let mut calls = self.sources.entry(flow::source(source)).or_default();
+            calls.unproven += 1;
+        }
         true
     }
 
     /// Takes a call back that was counted.
-    pub(super) fn release(&self, org: Uuid, source: IpAddr) {
+    pub(super) fn release(&self, org: Uuid, source: Option<IpAddr>) {
         if let Entry::Occupied(mut entry) = self.orgs.entry(org) {
             match *entry.get() {
                 ..=1 => drop(entry.remove()),
                 count => *entry.get_mut() = count - 1,
             }
         }
-        if let Entry::Occupied(mut entry) = self.sources.entry(flow::source(source)) {
+        let source = source.map(|source| self.sources.entry(flow::source(source)));
+        if let Some(Entry::Occupied(mut entry)) = source {
             let calls = entry.get_mut();
             calls.unproven = calls.unproven.saturating_sub(1);
             // A source without calls keeps no entry: forged ones would fill the table.
@@ -148,12 +149,12 @@ mod tests {
             }
             for count in 0..most {
                 assert!(!calls.is_crowded(source, at(1)), "{acknowledged}: {count}");
-                assert!(calls.take(ORG, source, 10_000));
+                assert!(calls.take(ORG, Some(source), 10_000));
             }
             assert!(calls.is_crowded(source, at(1)), "{acknowledged}");
             assert!(!calls.is_crowded(ip("192.0.2.2"), at(1)), "another source");
 
-            calls.release(ORG, source);
+            calls.release(ORG, Some(source));
             assert!(!calls.is_crowded(source, at(1)), "{acknowledged}: released");
         }
     }
@@ -168,7 +169,7 @@ mod tests {
             }
         }
         for _ in 0..5 {
-            assert!(calls.take(ORG, source, 10_000));
+            assert!(calls.take(ORG, Some(source), 10_000));
         }
         // The whole /64 is one source.
         let neighbour = ip("2001:db8::2");
@@ -183,16 +184,16 @@ mod tests {
     fn an_org_may_have_a_fifth_of_its_share() {
         let calls = UnprovenCalls::default();
         let sources = (0..50).map(|last| ip(&format!("192.0.2.{last}")));
-        let taken = sources.filter(|source| calls.take(ORG, *source, 100));
+        let taken = sources.filter(|source| calls.take(ORG, Some(*source), 100));
         assert_eq!(taken.count(), 20);
         assert!(
-            calls.take(Uuid::from_u128(2), ip("192.0.2.1"), 100),
+            calls.take(Uuid::from_u128(2), Some(ip("192.0.2.1")), 100),
             "another org"
         );
         for last in 0..20 {
-            calls.release(ORG, ip(&format!("192.0.2.{last}")));
+            calls.release(ORG, Some(ip(&format!("192.0.2.{last}"))));
         }
-        calls.release(Uuid::from_u128(2), ip("192.0.2.1"));
+        calls.release(Uuid::from_u128(2), Some(ip("192.0.2.1")));
         assert!(calls.sources.is_empty() && calls.orgs.is_empty());
     }
 }

@@ -227,19 +227,24 @@ impl Proving<'_> {
         proof.note_question(cseq);
     }
 
-    /// Counts the call among those that are answered and not proven; ends it if its org has too many.
+    /// Counts the call among those that aren't proven in time; ends it if its org has too many.
     fn count(&mut self, cx: &mut Cx<'_>) -> ProofProgress {
         let Some(proof) = self.proof.as_deref_mut() else {
             return ProofProgress::Nothing;
         };
-        let source = proof.source();
-        proof.counted = cx.core.limits.count_unproven(self.ids.org, source);
+        let source = proof.counts_for_source().then(|| proof.source());
+        let holder = self.ids.holder();
+        proof.counted = cx.core.limits.count_unproven(holder, source);
         if proof.counted.is_some() {
             return ProofProgress::Nothing;
         }
 
         let server = proof.server;
         settle(cx, ProofOutcome::Crowded);
+        // Without a 2xx the INVITE is refused.
+        if source.is_none() {
+            return ProofProgress::Ends(Reason::UnprovenSource);
+        }
         cx.endpoint.acknowledged(server);
         match self.bridge.on_no_ack(cx, server) {
             true => ProofProgress::Ends(Reason::UnprovenSource),

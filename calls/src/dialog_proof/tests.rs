@@ -108,7 +108,8 @@ fn a_peer_that_acknowledges_18x_and_offers_proves_itself_before_its_agent_is_cal
 
 #[test]
 fn steps_follow_from_events() {
-    let ring = (ProofStep::Ring, after(32_000));
+    let ring = (ProofStep::Ring, after(8_000));
+    let overdue = (ProofStep::Count, after(24_000));
     let count = (ProofStep::Count, Wake::Never);
     let rang = (ProofStep::Nothing, after(200));
     let answered = (ProofStep::Nothing, after(2_000));
@@ -122,8 +123,8 @@ fn steps_follow_from_events() {
         (
             "no PRACK comes",
             ProofWay::BeforeAgent,
-            vec![BEGINS, ProofEvent::Rings, TIMER],
-            vec![ring, NOTHING, ends(ProofOutcome::Silent)],
+            vec![BEGINS, ProofEvent::Rings, TIMER, TIMER],
+            vec![ring, NOTHING, overdue, ends(ProofOutcome::Silent)],
         ),
         (
             "a PRACK needs no wait",
@@ -222,6 +223,26 @@ fn a_proven_call_owes_nothing_more() {
             assert_eq!(proof.handle(event), NOTHING, "{way:?}, {event:?}");
         }
         assert!(!proof.prove(), "the agent is called once");
+    }
+}
+
+#[test]
+fn a_call_counts_for_its_source_once_its_agent_has_answered() {
+    for (way, events, counts) in [
+        (ProofWay::BeforeAgent, vec![BEGINS, TIMER], false),
+        (
+            ProofWay::ByAnswer,
+            vec![BEGINS, ProofEvent::Answered, TIMER],
+            true,
+        ),
+    ] {
+        let mut proof = proof(way);
+        let steps: Vec<_> = events
+            .into_iter()
+            .map(|event| proof.handle(event).0)
+            .collect();
+        assert_eq!(steps.last(), Some(&ProofStep::Count), "{way:?}");
+        assert_eq!(proof.counts_for_source(), counts, "{way:?}");
     }
 }
 

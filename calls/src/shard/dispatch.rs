@@ -268,9 +268,11 @@ impl Calls {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
                     let org = self.org_for(view, key, message);
-                    let by = match message.method() {
-                        Method::Prack => ProvenBy::Prack,
-                        _ => ProvenBy::Request,
+                    let is_prack = message.method() == Method::Prack;
+                    let by = if is_prack {
+                        ProvenBy::Prack
+                    } else {
+                        ProvenBy::Request
                     };
                     self.with(key, endpoint, now, |call, cx| {
                         call.on_request(cx, id, fork, flow, message, org);
