@@ -222,10 +222,11 @@ impl Relay<'_> {
         }
 
         let known = &self.bridge.trunk()?.known_addresses;
-        // Our tag went to the IP at which the dialog began. A later one may have it from there, and proves nothing by it.
-        let began_at = known
-            .began_at()
-            .filter(|ip| *ip == signalling.to_canonical())?;
+        // Our tag went to the IP at which the dialog began. Another one that signals now may have it from there, and proves no address but that one.
+        let began_at = known.began_at()?;
+        if sdp.ip().to_canonical() != began_at && signalling.to_canonical() != began_at {
+            return None;
+        }
         Some(MediaClaim {
             address: media_peer::claimed(sdp, began_at)?,
             is_proven: known.is_proven(),

@@ -175,3 +175,30 @@ fn speech_that_is_discarded_is_counted() {
     let line = format!("trunkline_media_packets_too_late_total {missing}");
     assert!(page.lines().any(|of| of == line), "{line}");
 }
+
+#[test]
+fn comfort_noise_is_no_loss() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &json!({"type": "websocket", "uri": server.url}));
+    let caller = Caller::call(&daemon);
+    let bot = server.accepted();
+    bot.event("start");
+
+    // A caller with silence suppression: its pauses are comfort noise, with numbers of the same stream.
+    for number in 0..40 {
+        if number % 8 < 5 {
+            caller.rtp.say(caller.to, &speech(number));
+        } else {
+            caller.rtp.hum(caller.to);
+        }
+        std::thread::sleep(PACKET);
+    }
+    bot.close();
+    assert!(caller.talker.asked("BYE").is_some());
+
+    let record = daemon.record();
+    let received = &record["media"]["received"];
+    assert!(received["packets"].as_u64() >= Some(15), "{received}");
+    assert_eq!(received["packets_lost"], 0, "{received}");
+}

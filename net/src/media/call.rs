@@ -304,6 +304,11 @@ impl Call {
         }
         if accepted.is_none() {
             self.session.notice(octets, source, now);
+            // Comfort noise has numbers of the stream (RFC 3389 §4), which would count as lost without it.
+            let is_peers = self.session.peer() == Some(source);
+            if let Some(packet) = Packet::read(octets).filter(|_| is_peers) {
+                self.reception.hear(&packet.header, false, now);
+            }
         }
         self.end_silence(was_silent);
         let Some(packet) = accepted else {

@@ -10,7 +10,7 @@ pub enum MediaEvent {
     /// The peer has not been heard for [`MediaPeer::silence`](super::MediaPeer::silence). Reported again, less and less often, until it is
     /// heard.
     Silent,
-    /// The peer is heard again, after a silence that was reported.
+    /// The peer is heard again after a silence that was reported, or the network has failed and not the peer.
     Heard,
     /// The peer pressed this key: 0 to 9, `*` (10) or `#` (11), as RFC 4733 §3.2 numbers them.
     Digit(u8),

@@ -50,6 +50,9 @@ const MAX_HOLD: Duration = Duration::from_millis(120);
 /// underrun. Twice as much slack doesn't save that one.
 const MARGIN: Duration = Duration::from_millis(10);
 
+/// Time after the last audio of a bot within which a mark belongs to it.
+const OF_WITHHELD: Duration = Duration::from_secs(1);
+
 /// Pause after which audio begins a talk spurt of its own.
 const SPURT: Duration = Duration::from_millis(200);
 
@@ -201,8 +204,10 @@ impl Playout {
 
     /// Lets the time of a frame pass for a peer that isn't there: its audio is dropped, with the marks behind it.
     pub(super) fn withhold(&mut self, now: Moment) -> Played {
-        let (mut frame, before) = ([0; FRAME], self.position);
+        let (mut frame, before, withheld) = ([0; FRAME], self.position, self.withheld);
         let played = self.play(&mut frame, now);
+        // It doesn't listen.
+        self.withheld = withheld;
         if self.position > before {
             self.forget_marks(before);
         }
@@ -309,6 +314,10 @@ impl Playout {
     /// Fills the next frame.
     pub(super) fn play(&mut self, frame: &mut [u8; FRAME], now: Moment) -> Played {
         frame.fill(g711::SILENCE);
+        // The peer listens. A mark that comes now, long after the audio that was withheld, is about what is queued: nothing.
+        if now.since(self.pushed_at) >= OF_WITHHELD {
+            self.withheld = 0;
+        }
         // These octets don't advance the position: the clear has already passed them, and returned their marks.
         if let Some((fading, cleared_at)) = self.fading.take() {
             self.cleared = Some(now.since(cleared_at));
@@ -503,11 +512,19 @@ mod tests {
         assert_eq!(playout.mark("late"), MarkOutcome::Kept, "it is understood");
         assert_eq!(marks(&mut playout), [], "its audio was withheld as well");
 
+        // Once the peer listens, a mark by itself is reached at once.
+        let _ = playout.play(&mut [0; FRAME], at(120));
+        assert_eq!(playout.mark("soon"), MarkOutcome::Kept);
+        assert_eq!(marks(&mut playout), []);
+        let _ = playout.play(&mut [0; FRAME], at(1_120));
+        assert_eq!(playout.mark("alone"), MarkOutcome::Kept);
+        assert_eq!(marks(&mut playout), ["alone".into()]);
+
         // The peer is heard in the middle of a sentence: its end is played.
-        playout.push(&[2; 2 * FRAME], at(400));
+        playout.push(&[2; 2 * FRAME], at(1_400));
         let _ = playout.mark("heard");
-        assert_eq!(playout.withhold(at(400)), Played::Audio);
-        assert_eq!(playout.play(&mut [0; FRAME], at(420)), Played::Audio);
+        assert_eq!(playout.withhold(at(1_400)), Played::Audio);
+        assert_eq!(playout.play(&mut [0; FRAME], at(1_420)), Played::Audio);
         assert_eq!(marks(&mut playout), ["heard".into()]);
         assert_eq!((playout.marks.len(), playout.names), (0, 0));
     }

@@ -156,6 +156,10 @@ impl Session {
                 speech.await_listener();
             }
         }
+        // Behind a NAT the address follows the one that signals, which may change while SDP stays the same.
+        self.noticed = self
+            .noticed
+            .filter(|known| agreed.expects(known.ip()) && *known == agreed.listens_at());
         self.learning.restart(&agreed, moves);
         self.agreed = Some(agreed);
     }
@@ -449,6 +453,11 @@ impl Session {
     /// Lets the clock of the peer's silence stand still for `time`.
     pub(super) fn postpone_silence(&mut self, time: Duration) {
         self.silence.stand_still(time);
+    }
+
+    /// Takes the report of the peer's silence back.
+    pub(super) const fn withdraw_silence(&mut self, now: Moment) {
+        self.silence.withdraw(now);
     }
 }
 
@@ -1112,6 +1121,22 @@ mod tests {
             session.notice(octets, address(source), at(29_000));
             assert_eq!(session.report_silence(at(30_000)), !hears, "{case}");
         }
+    }
+
+    #[test]
+    fn an_address_behind_a_nat_is_good_while_the_peer_signals_from_there() {
+        const PRIVATE: &str = "10.0.0.7:4000";
+        const NAT: &str = "198.51.100.1:4000";
+        const OTHER_NAT: &str = "198.51.100.2:4000";
+        let mut session = Session::new(7);
+        session.negotiate(claiming(PRIVATE, Some(NAT), false), at(0));
+        session.notice(&rtp(13, 1, 160, 7), address(NAT), at(10));
+        assert_eq!(session.target(), Some(address(NAT)));
+
+        session.negotiate(claiming(PRIVATE, Some(NAT), false), at(20));
+        assert_eq!(session.target(), Some(address(NAT)), "it stays");
+        session.negotiate(claiming(PRIVATE, Some(OTHER_NAT), false), at(30));
+        assert_eq!(session.target(), None, "it signals from another");
     }
 
     #[test]

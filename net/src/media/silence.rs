@@ -45,6 +45,12 @@ impl SilenceClock {
         self.since = self.since + time;
     }
 
+    /// Takes the reports back, and begins the time before the first one anew.
+    pub(super) const fn withdraw(&mut self, now: Moment) {
+        self.since = now;
+        self.reports = 0;
+    }
+
     /// Returns whether a report is out and nothing has come since.
     pub(super) const fn is_reported(&self) -> bool {
         self.reports > 0
@@ -87,6 +93,18 @@ mod tests {
             assert!(!clock.report(patience, at(999) + patience));
             assert!(clock.report(patience, at(1_000) + patience), "as at first");
         }
+    }
+
+    #[test]
+    fn a_report_that_is_taken_back_comes_again_in_its_time() {
+        let mut clock = SilenceClock::default();
+        clock.hear(at(0));
+        assert!(clock.report(PATIENCE, at(30)));
+        clock.withdraw(at(35));
+        assert!(!clock.is_reported());
+        assert!(!clock.report(PATIENCE, at(64)));
+        assert!(clock.report(PATIENCE, at(65)));
+        assert_eq!(clock.lasts(at(65)), Duration::from_secs(65));
     }
 
     #[test]

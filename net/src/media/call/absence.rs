@@ -55,8 +55,15 @@ impl Call {
         self.session.silence(now)
     }
 
-    /// Lets the clock of the peer's silence stand still for `time`.
-    pub(in super::super) fn postpone_silence(&mut self, time: Duration) {
+    /// Lets the clock of the peer's silence stand still for `time`. Takes a report back, and returns whether there was one: what is asked because
+    /// of it would have no answer.
+    pub(in super::super) fn postpone_silence(&mut self, time: Duration, now: Moment) -> bool {
         self.session.postpone_silence(time);
+        let was_reported = self.session.is_silent();
+        if was_reported {
+            self.session.withdraw_silence(now);
+            self.shared.write_silence(false);
+        }
+        was_reported
     }
 }

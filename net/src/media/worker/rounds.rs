@@ -44,7 +44,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 silence >= outages::SILENT && failed.contains(&peer.to_canonical())
             });
             if is_outage {
-                call.postpone_silence(passed);
+                if call.postpone_silence(passed, now) {
+                    self.news.push((call.key, MediaEvent::Heard));
+                }
             } else if call.report_silence(now) {
                 self.news.push((call.key, MediaEvent::Silent));
             }
