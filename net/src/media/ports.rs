@@ -2,9 +2,10 @@
 //!
 //! A released port goes to the end of the queue, so that a late packet of its old call meets no new call.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -99,7 +100,9 @@ struct Stock {
     /// Unbound ports: even ones first (RFC 3550 §11), odd ones once all even ones are in use.
     unbound: VecDeque<u16>,
     /// Unbound ports that another program held when they were last tried.
-    foreign: HashSet<u16>,
+    foreign: BTreeSet<u16>,
+    /// Port of these that was retried last. The next ones follow it, so that all have their turn.
+    retried: u16,
     held: HashMap<u64, Held>,
     /// Hold learnt for the audio of bots, by account and URL.
     holds: HashMap<Box<str>, Duration>,
@@ -123,7 +126,7 @@ impl Ports {
             .chain(in_range().filter(|port| !port.is_multiple_of(2)))
             .collect();
 
-        let mut foreign = HashSet::new();
+        let mut foreign = BTreeSet::new();
         for ip in &settings.ips {
             let bound = bind_first((&mut unbound, &mut foreign), *ip, usize::MAX)?;
             let (port, _) = bound.ok_or_else(|| {
@@ -145,6 +148,7 @@ impl Ports {
                 free: VecDeque::new(),
                 unbound,
                 foreign,
+                retried: 0,
                 held: HashMap::new(),
                 holds: HashMap::new(),
                 entropy,
@@ -437,7 +441,10 @@ impl Ports {
 
     /// Tries some of the ports that another program held; true if one is free now.
     fn find_freed(&self, stock: &mut Stock, ip: IpAddr, attempts: usize) -> bool {
-        let mut tried: VecDeque<u16> = stock.foreign.iter().copied().take(attempts).collect();
+        let after = (stock.foreign).range((Bound::Excluded(stock.retried), Bound::Unbounded));
+        let before = stock.foreign.range(..=stock.retried);
+        let mut tried: VecDeque<u16> = after.chain(before).copied().take(attempts).collect();
+        stock.retried = tried.back().copied().unwrap_or_default();
         let mut is_found = false;
         while let Ok(Some(_)) = bind_first((&mut tried, &mut stock.foreign), ip, attempts) {
             is_found = true;
@@ -460,7 +467,7 @@ impl Ports {
         let share = held.share.another()?;
         let mut only = VecDeque::from([port]);
         // A port in use may be one of ours that a thread is about to close: nothing is concluded from it.
-        let (_, socket) = bind_first((&mut only, &mut HashSet::new()), rtp.ip(), 1).ok()??;
+        let (_, socket) = bind_first((&mut only, &mut BTreeSet::new()), rtp.ip(), 1).ok()??;
         stock.unbound.remove(at);
         self.mark(port, true);
         Some(Rtcp {
@@ -531,7 +538,7 @@ impl Stock {
 /// # Errors
 /// The address isn't this machine's, or the machine refuses more sockets.
 fn bind_first(
-    (ports, foreign): (&mut VecDeque<u16>, &mut HashSet<u16>),
+    (ports, foreign): (&mut VecDeque<u16>, &mut BTreeSet<u16>),
     ip: IpAddr,
     attempts: usize,
 ) -> io::Result<Option<(u16, UdpSocket)>> {
@@ -576,5 +583,43 @@ fn discard_stale(socket: &UdpSocket) {
         if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn all_ports_of_other_programs_are_retried_in_turn() {
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let ip = IpAddr::V4(Ipv4Addr::new(127, high | 0x80, low, 200));
+        let [first, second, third, fourth] = [20_000_u16, 20_002, 20_004, 20_006]
+            .map(|port| UdpSocket::bind((ip, port)).expect("a free port"));
+        let settings = MediaSettings {
+            ports: 20_000..=20_007,
+            ips: vec![ip],
+            own: Vec::new(),
+            listeners: Vec::new(),
+            workers: 1,
+        };
+        let ports =
+            Ports::new(&settings, Vec::new(), Entropy::from_seed([7; 32])).expect("a free port");
+        let foreign = || -> Vec<u16> { ports.stock().foreign.iter().copied().collect() };
+        assert_eq!(foreign(), [20_000, 20_002, 20_004, 20_006]);
+
+        drop(fourth);
+        for _ in 0..4 {
+            ports.shrink();
+        }
+        assert_eq!(foreign(), [20_000, 20_002, 20_004]);
+        drop(second);
+        for _ in 0..3 {
+            ports.shrink();
+        }
+        assert_eq!(foreign(), [20_000, 20_004]);
+        drop((first, third));
     }
 }
