@@ -3,6 +3,7 @@
 //!
 //! Faults found after authentication are refused statefully and recorded.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -228,10 +229,35 @@ pub(crate) fn challenge_unproven(
 pub enum InviteLane {
     /// Nonce and digest verify: the org's lane.
     Org(Uuid),
-    /// The source is one that an org has named: an address, in IPv6 a /64.
-    Source(IpAddr),
+    /// The source is one that an org has named: an address, in IPv6 a /64. An org may name thousands, so those of a group share its turns.
+    Source {
+        /// Group of those who list the address.
+        group: SourceGroup,
+        /// The address; in IPv6 its /64.
+        source: IpAddr,
+    },
     /// Nothing is proven: a /24, in IPv6 a /64.
     Unproven(IpAddr),
+}
+
+/// Sources that share their turns under overload.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum SourceGroup {
+    /// Those dedicated to this org.
+    Dedicated(Uuid),
+    /// Those that exactly the same orgs allow: a hash of these orgs. Were it the first org alone, a tenant that lists the carrier of another could
+    /// pull that carrier into its own group.
+    Allowed(u64),
+}
+
+impl SourceGroup {
+    fn allowed_by(mut orgs: SmallVec<[Uuid; 2]>) -> Self {
+        // Their order depends on the networks that hold the address.
+        orgs.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        orgs.hash(&mut hasher);
+        Self::Allowed(hasher.finish())
+    }
 }
 
 /// Returns the lane of an INVITE. A nonce alone proves nothing, since one is free and good for many INVITEs, and the count of a nonce is good once.
@@ -246,10 +272,13 @@ pub(crate) fn lane_of(
     let (config, address) = (&core.config, flow.peer.ip());
     let unproven = InviteLane::Unproven(network(address));
     let Some(credentials) = auth::credentials(invite, &config.realm) else {
-        return match view.by_source(address.to_canonical()) {
-            Source::Unknown => unproven,
-            Source::Dedicated(_) | Source::Allowed(_) => InviteLane::Source(source(address)),
+        let group = match view.by_source(address.to_canonical()) {
+            Source::Unknown => return unproven,
+            Source::Dedicated(org) => SourceGroup::Dedicated(org),
+            Source::Allowed(orgs) => SourceGroup::allowed_by(orgs),
         };
+        let source = source(address);
+        return InviteLane::Source { group, source };
     };
 
     let login = login_of(core, view, &credentials, now);
@@ -498,4 +527,21 @@ pub(super) fn challenge(
             &config.algorithms,
         );
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_lists_the_carrier_of_another_gets_it_into_no_group_of_its_own() {
+        let group = |orgs: &[u128]| {
+            SourceGroup::allowed_by(orgs.iter().copied().map(Uuid::from_u128).collect())
+        };
+        let (attacker, both, victim) = (group(&[1]), group(&[1, 2]), group(&[2]));
+        assert_eq!(group(&[2, 1]), both, "whatever their order");
+        assert_ne!(both, attacker);
+        assert_ne!(both, victim);
+        assert_ne!(attacker, victim);
+    }
 }

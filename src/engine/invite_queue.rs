@@ -1,26 +1,30 @@
 //! Queue of new INVITEs under load, so that messages of existing calls go first, and no sender's INVITEs keep those of others waiting.
 //!
-//! INVITEs wait in lanes, by what they prove ([`InviteLane`]), and the lanes are served in turn, one INVITE each. Lanes of those that prove nothing
-//! have a turn together. This file also decides when the waits are too long, so that INVITEs are shed.
+//! INVITEs wait in lanes, by what they prove ([`InviteLane`]), and lanes in groups, so that an org that names many addresses has no more turns than
+//! others. The groups are served in turn, one INVITE each, and so are the lanes of a group. Lanes of those that prove nothing have a turn together.
+//! This file also decides when the waits are too long, so that INVITEs are shed.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use slab::Slab;
-use trunkline_calls::admission::InviteLane;
+use trunkline_calls::admission::{InviteLane, SourceGroup};
 use trunkline_sip::endpoint::InviteKey;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
 
 use super::inbox::ForwardedMessage;
 
-/// Octets of the INVITEs that may wait in each half: those that prove something, and the others. A lane may hold as many as are left free, so
-/// that one alone has half, and the longest lanes give way first. Half is more than a socket's receive buffer holds.
+/// Octets of the INVITEs that may wait in each half: those that prove something, and the others. A group may hold as many as are left free, so
+/// that one alone has half, and the largest groups give way first, in them the longest lanes. Half is more than a socket's receive buffer
+/// holds.
 const ROOM: usize = 16 * 1024 * 1024;
 
-/// Octets that a waiting INVITE takes besides its own.
-const OVERHEAD: usize = 256;
+/// Octets that a waiting INVITE takes besides its own, with a lane and a group to itself.
+const OVERHEAD: usize = 512;
 
 /// INVITEs of proven lanes that are served before one that proves nothing has its turn. Most calls begin with such a one, which is only challenged.
 const TURNS: u32 = 4;
@@ -61,8 +65,27 @@ pub(crate) struct InviteQueue {
 struct Lanes {
     invites: Slab<Waiting>,
     lanes: HashMap<InviteLane, Lane>,
-    /// Lanes in the order of their turns.
-    ring: VecDeque<InviteLane>,
+    groups: HashMap<GroupKey, Group>,
+    /// Groups in the order of their turns.
+    ring: VecDeque<GroupKey>,
+    octets: usize,
+}
+
+/// Lanes that share one turn.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum GroupKey {
+    /// The one lane of an org's digest. The org's addresses aren't in this group, since their packets may be forged.
+    Org(Uuid),
+    Sources(SourceGroup),
+    /// One lane.
+    Unproven(IpAddr),
+}
+
+/// Lanes of a group in the order of their turns: a list in [`Lanes::lanes`], so that a group of its own costs no allocation.
+#[derive(Debug)]
+struct Group {
+    first: InviteLane,
+    last: InviteLane,
     octets: usize,
 }
 
@@ -72,6 +95,8 @@ struct Lane {
     first: usize,
     last: usize,
     octets: usize,
+    /// Next lane of the group.
+    next: Option<InviteLane>,
 }
 
 #[derive(Debug)]
@@ -88,8 +113,14 @@ impl Lanes {
 
     /// Returns true if there is room for an INVITE of so many octets.
     fn has_room(&self, lane: InviteLane, octets: usize) -> bool {
-        let own = self.lanes.get(&lane).map_or(0, |lane| lane.octets);
-        own + octets + OVERHEAD <= ROOM.saturating_sub(self.octets)
+        let group = self.groups.get(&group_of(lane));
+        let of_group = group.map_or(0, |group| group.octets);
+        // A lane among others counts twice, so that it leaves room to those of its group: alone it has a third.
+        let of_lane = match lane {
+            InviteLane::Source { .. } => self.lanes.get(&lane).map_or(0, |lane| lane.octets),
+            InviteLane::Org(_) | InviteLane::Unproven(_) => 0,
+        };
+        of_group + of_lane + octets + OVERHEAD <= ROOM.saturating_sub(self.octets)
     }
 
     fn push(&mut self, lane: InviteLane, invite: QueuedInvite) {
@@ -97,43 +128,75 @@ impl Lanes {
         let at = self.invites.insert(Waiting { invite, next: None });
         self.octets += octets;
 
-        match self.lanes.get_mut(&lane) {
-            Some(lane) => {
-                self.invites[lane.last].next = Some(at);
-                lane.last = at;
-                lane.octets += octets;
+        let turn = group_of(lane);
+        let group = self.groups.entry(turn).or_insert_with(|| {
+            self.ring.push_back(turn);
+            Group {
+                first: lane,
+                last: lane,
+                octets: 0,
             }
-            None => {
-                let (first, last) = (at, at);
-                self.lanes.insert(
-                    lane,
-                    Lane {
-                        first,
-                        last,
-                        octets,
-                    },
-                );
-                self.ring.push_back(lane);
-            }
+        });
+        group.octets += octets;
+
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            self.invites[lane.last].next = Some(at);
+            lane.last = at;
+            lane.octets += octets;
+            return;
         }
+
+        // None if the group is new.
+        if let Some(last) = self.lanes.get_mut(&group.last) {
+            last.next = Some(lane);
+        }
+        group.last = lane;
+        self.lanes.insert(
+            lane,
+            Lane {
+                first: at,
+                last: at,
+                octets,
+                next: None,
+            },
+        );
     }
 
-    /// Takes the first INVITE of the lane whose turn it is.
+    /// Takes the first INVITE of the lane whose turn it is, in the group whose turn it is.
     fn pop(&mut self) -> Option<QueuedInvite> {
         let turn = self.ring.pop_front()?;
-        let lane = self.lanes.get_mut(&turn)?;
+        let group = self.groups.get_mut(&turn)?;
+        let served = group.first;
+        let lane = self.lanes.get_mut(&served)?;
         let Waiting { invite, next } = self.invites.try_remove(lane.first)?;
 
         let octets = invite.cost();
         self.octets -= octets;
+        group.octets -= octets;
         lane.octets -= octets;
+
+        let next_lane = lane.next.take();
         match next {
-            Some(next) => {
-                lane.first = next;
-                self.ring.push_back(turn);
-            }
-            None => drop(self.lanes.remove(&turn)),
+            Some(next) => lane.first = next,
+            None => drop(self.lanes.remove(&served)),
         }
+        match (next_lane, next) {
+            // The lane goes to the end of its group.
+            (Some(next_lane), Some(_)) => {
+                group.first = next_lane;
+                if let Some(last) = self.lanes.get_mut(&group.last) {
+                    last.next = Some(served);
+                }
+                group.last = served;
+            }
+            (Some(next_lane), None) => group.first = next_lane,
+            (None, Some(_)) => {}
+            (None, None) => {
+                self.groups.remove(&turn);
+                return Some(invite);
+            }
+        }
+        self.ring.push_back(turn);
         Some(invite)
     }
 
@@ -146,8 +209,8 @@ impl Lanes {
 
     /// Returns how long the INVITE whose turn it is has waited.
     fn age_of_next(&self, now: Moment) -> Duration {
-        let next = self.ring.front();
-        next.map_or(Duration::ZERO, |lane| self.age_of(*lane, now))
+        let next = self.ring.front().and_then(|turn| self.groups.get(turn));
+        next.map_or(Duration::ZERO, |group| self.age_of(group.first, now))
     }
 }
 
@@ -367,8 +430,16 @@ impl InviteQueue {
 
 const fn is_proven(lane: InviteLane) -> bool {
     match lane {
-        InviteLane::Org(_) | InviteLane::Source(_) => true,
+        InviteLane::Org(_) | InviteLane::Source { .. } => true,
         InviteLane::Unproven(_) => false,
+    }
+}
+
+const fn group_of(lane: InviteLane) -> GroupKey {
+    match lane {
+        InviteLane::Org(org) => GroupKey::Org(org),
+        InviteLane::Source { group, .. } => GroupKey::Sources(group),
+        InviteLane::Unproven(network) => GroupKey::Unproven(network),
     }
 }
 
@@ -382,7 +453,6 @@ mod tests {
     use std::net::SocketAddr;
 
     use trunkline_sip::flow::Transport;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -431,6 +501,15 @@ mod tests {
         InviteLane::Org(Uuid::from_u128(number))
     }
 
+    /// Returns the lane of one of 65,536 addresses that the same orgs allow.
+    fn allowed(group: u64, host: u16) -> InviteLane {
+        let [high, low] = host.to_be_bytes();
+        InviteLane::Source {
+            group: SourceGroup::Allowed(group),
+            source: [10, 0, high, low].into(),
+        }
+    }
+
     fn unproven(network: u8) -> InviteLane {
         InviteLane::Unproven([198, 51, network, 0].into())
     }
@@ -469,7 +548,7 @@ mod tests {
     #[test]
     fn lanes_are_served_in_turn() {
         let mut invite_queue = InviteQueue::default();
-        let host = |host: u8| InviteLane::Source([192, 0, 2, host].into());
+        let host = |host: u16| allowed(host.into(), host);
         let flood = (0..6).map(|mark| (org(1), mark));
         let others = [(org(2), 100), (host(1), 200), (host(2), 300), (org(2), 101)];
         for (lane, mark) in flood.chain(others) {
@@ -478,6 +557,71 @@ mod tests {
         let order = served(&mut invite_queue);
         assert_eq!(order, [0, 100, 200, 300, 1, 101, 2, 3, 4, 5]);
         assert!(invite_queue.is_empty());
+    }
+
+    #[test]
+    fn lanes_of_a_group_are_served_in_turn_within_its_turns() {
+        let mut invite_queue = InviteQueue::default();
+        let invites = [
+            (allowed(7, 1), [10, 11, 12]),
+            (allowed(7, 2), [20, 21, 22]),
+            (org(1), [100, 101, 102]),
+        ];
+        for (lane, marks) in invites {
+            for mark in marks {
+                invite_queue.push(lane, arrived(mark, START));
+            }
+        }
+        let next = |queue: &mut InviteQueue| mark_of(&queue.pop().expect("an INVITE"));
+        let first: [u32; 4] = std::array::from_fn(|_| next(&mut invite_queue));
+        assert_eq!(first, [10, 100, 20, 101]);
+
+        // A lane that joins its group, or comes back to it, has its turn after the others.
+        invite_queue.push(allowed(7, 3), arrived(30, START));
+        let rest = served(&mut invite_queue);
+        assert_eq!(rest, [11, 102, 21, 30, 12, 22]);
+        assert!(invite_queue.is_empty());
+        assert!(invite_queue.proven.groups.is_empty());
+        assert!(invite_queue.proven.lanes.is_empty());
+    }
+
+    /// A node that serves 100 INVITEs a second, while one org sends 1,000 a second from 1,000 addresses, and two others 20 each.
+    #[test]
+    fn an_org_with_a_thousand_addresses_has_no_more_turns_than_others() {
+        let mut invite_queue = InviteQueue::default();
+        let honest = [org(1), allowed(8, 1)];
+        let mut arrivals = HashMap::new();
+        let mut waits: HashMap<InviteLane, (u32, Duration)> = HashMap::new();
+
+        for millisecond in 0..5_000_u32 {
+            let now = START + Duration::from_millis(millisecond.into());
+            let host = u16::try_from(millisecond % 1_000).expect("small");
+            let is_due = millisecond % 50 == 0;
+            let others = honest.into_iter().filter(|_| is_due);
+            for (at, lane) in (0..).zip(std::iter::once(allowed(7, host)).chain(others)) {
+                let mark = millisecond * 4 + at;
+                assert!(invite_queue.takes(lane, 1_200, now), "{lane:?}");
+                arrivals.insert(mark, (lane, now));
+                invite_queue.push(lane, sized(mark, 1_200, now));
+            }
+            if millisecond % 10 == 0
+                && let Some(next) = invite_queue.pop()
+            {
+                let (lane, came) = arrivals[&mark_of(&next)];
+                let (count, longest) = waits.entry(lane).or_default();
+                *count += 1;
+                *longest = now.since(came).max(*longest);
+            }
+        }
+
+        for lane in honest {
+            let (served, longest) = waits[&lane];
+            assert_eq!(served, 100, "{lane:?}");
+            assert!(
+                longest <= Duration::from_millis(30),
+                "{lane:?}: {longest:?}"
+            );
+        }
     }
 
     #[test]
@@ -571,7 +715,38 @@ mod tests {
         assert_eq!(invite_queue.proven.octets, 0);
         assert_eq!(invite_queue.unproven.octets, 0);
         assert!(invite_queue.proven.lanes.is_empty());
+        assert!(invite_queue.proven.groups.is_empty());
         assert_eq!(invite_queue.proven.invites.capacity(), 0);
+    }
+
+    #[test]
+    fn a_group_leaves_room_to_others_and_a_lane_to_its_group() {
+        const SIZE: usize = 65_000;
+        let mut invite_queue = InviteQueue::default();
+        let mut mark = 0;
+        while invite_queue.takes(allowed(7, 0), SIZE, START) {
+            mark += 1;
+            invite_queue.push(allowed(7, 0), sized(mark, SIZE, START));
+        }
+        let taken = invite_queue.proven.octets;
+        assert!(taken.abs_diff(ROOM / 3) <= SIZE + OVERHEAD, "{taken}");
+
+        // Each of the group's INVITEs from another address.
+        for host in 1.. {
+            if !invite_queue.takes(allowed(7, host), SIZE, START) {
+                break;
+            }
+            mark += 1;
+            invite_queue.push(allowed(7, host), sized(mark, SIZE, START));
+        }
+        let taken = invite_queue.proven.octets;
+        assert!(taken.abs_diff(ROOM / 2) <= SIZE + OVERHEAD, "{taken}");
+        assert!(
+            !invite_queue.takes(allowed(7, 0), 4, START),
+            "the longest lane"
+        );
+        assert!(invite_queue.takes(allowed(8, 0), ROOM / 3, START));
+        assert!(invite_queue.takes(org(1), ROOM / 3, START));
     }
 
     #[test]

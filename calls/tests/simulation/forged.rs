@@ -199,8 +199,10 @@ fn an_address_that_an_org_has_named_has_a_lane_of_its_own() {
         "INVITE sip:1@{NODE} SIP/2.0\r\nVia: SIP/2.0/UDP x;branch=z9hG4bK1;rport\r\nFrom: <sip:a@x>;tag=a\r\nTo: <sip:1@x>\r\n\
          Call-ID: 1\r\nCSeq: 1 INVITE\r\nMax-Forwards: 70\r\nContact: <sip:a@x>\r\nContent-Length: 0\r\n\r\n"
     );
-    let own = InviteLane::Source("198.51.101.10".parse().expect("an address"));
-    assert_eq!(lane_of(&node, invite.as_bytes(), PBX), own);
+    let own = lane_of(&node, invite.as_bytes(), PBX);
+    let named = address(PBX).ip();
+    let is_own = matches!(own, InviteLane::Source { source, .. } if source == named);
+    assert!(is_own, "{own:?}");
     // Credentials are judged before the address, as they are when the INVITE's turn has come.
     let credentials = format!(
         "Authorization: Digest username=\"trunk-user\", realm=\"{REALM}\", nonce=\"x\", uri=\"sip:1@x\", response=\"00\"\r\n"
