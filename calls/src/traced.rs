@@ -32,6 +32,8 @@ pub enum DialogIdentity {
         call_id: Box<[u8]>,
         /// The peer's tag.
         from_tag: Box<[u8]>,
+        /// Request-URI as sent.
+        request_uri: Box<[u8]>,
         /// Protocol, transport and sent-by of the top Via.
         sent_by: Box<[u8]>,
         /// Branch of the top Via; empty for a peer of RFC 2543.
@@ -56,6 +58,7 @@ impl DialogIdentity {
         Self::Invite {
             call_id: invite.call_id().into(),
             from_tag: invite.from_tag().unwrap_or_default().into(),
+            request_uri: invite.request_uri().into(),
             sent_by: invite.top_via().head.into(),
             branch: invite.top_via().branch.unwrap_or_default().into(),
             flow,

@@ -6,18 +6,17 @@
 //! only if its Call-ID and its peer's tag are the leg's too.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher as _;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::Tag;
 use uuid::Uuid;
 
-use super::scan::{Method, Seen};
+use super::scan::{self, Method, Seen};
 
 /// Time after a call's end in which its late messages are still assigned to it: transactions last 32 s (RFC 3261 §17).
 const LATE: Duration = Duration::from_secs(60);
@@ -25,6 +24,8 @@ const LATE: Duration = Duration::from_secs(60);
 const MAX_ENDED: usize = 16_384;
 /// Peers' tags remembered of the forks of one INVITE.
 const MAX_FORKS: usize = 32;
+/// Transactions of peers' INVITEs remembered of one call. A caller that is challenged begins with two.
+const MAX_INVITES: usize = 8;
 /// Octets of one call's messages: more than a trace shows, and little beside what all calls may have. Further messages aren't kept.
 const OCTETS_OF_CALL: usize = 4 << 20;
 
@@ -37,88 +38,92 @@ pub(super) enum LegReport {
     Over(Uuid),
 }
 
+/// Keyed fingerprints, kept instead of texts: peers choose their texts, and may make them long. Without the keys, nobody can make two texts
+/// with one fingerprint.
+#[derive(Debug, Default)]
+struct Fingerprints([RandomState; 2]);
+
+impl Fingerprints {
+    fn of<T: Hash + ?Sized>(&self, parts: &T) -> u128 {
+        let [high, low] = &self.0;
+        u128::from(high.hash_one(parts)) << 64 | u128::from(low.hash_one(parts))
+    }
+
+    /// The transaction that a message belongs to, if it is an INVITE, or its ACK, CANCEL or answer.
+    fn of_transaction(&self, seen: &Seen<'_>, peer: IpAddr) -> u128 {
+        let from_tag = seen.from_tag.unwrap_or_default();
+        self.of(&([seen.call_id, from_tag, seen.sent_by, seen.branch], peer))
+    }
+
+    /// The parts of an INVITE that stay when it is sent again after a challenge (RFC 3261 §8.1.3.5).
+    ///
+    /// The Request-URI is one of them. A proxy that serves two orgs may fork one call to both, with one Call-ID and one From-tag.
+    fn of_repeated(&self, texts: [&[u8]; 2], request_uri: &[u8], peer: SocketAddr) -> u128 {
+        // A kept message has no password any more, and the INVITE that begins the call has it still.
+        let uri = scan::struck_uri(request_uri);
+        self.of(&(texts, &*uri, peer))
+    }
+}
+
 /// Dialogs with one tag of ours.
 #[derive(Debug)]
 struct Dialog {
     leg: TracedLeg,
-    local: Tag,
-    call_id: Box<[u8]>,
+    call_id: u128,
     peer: PeerTags,
 }
 
-/// Tags of a peer.
+/// Fingerprints of a peer's tags.
 #[derive(Debug)]
 enum PeerTags {
-    /// The peer began the dialog with this tag.
-    Fixed(Box<[u8]>),
+    /// The peer began the dialog with this tag; without one, if it is of RFC 2543.
+    Fixed(Option<u128>),
     /// We sent the INVITE: its answers bring the tags of its forks.
-    Forks(SmallVec<[Box<[u8]>; 1]>),
-}
-
-/// Transaction of an INVITE that a peer has sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct InviteTransaction {
-    call_id: Box<[u8]>,
-    from_tag: Box<[u8]>,
-    sent_by: Box<[u8]>,
-    branch: Box<[u8]>,
-    peer: IpAddr,
-}
-
-impl InviteTransaction {
-    /// The transaction that a message belongs to, if it is an INVITE, or its ACK, CANCEL or answer.
-    fn of(seen: &Seen<'_>, peer: IpAddr) -> Self {
-        Self {
-            call_id: seen.call_id.into(),
-            from_tag: seen.from_tag.unwrap_or_default().into(),
-            sent_by: seen.sent_by.into(),
-            branch: seen.branch.into(),
-            peer,
-        }
-    }
-
-    fn is_of(&self, seen: &Seen<'_>, peer: IpAddr) -> bool {
-        self.as_parts() == parts_of(seen, peer)
-    }
-
-    fn as_parts(&self) -> Parts<'_> {
-        let texts = [&self.call_id, &self.from_tag, &self.sent_by, &self.branch];
-        (texts.map(|text| &**text), self.peer)
-    }
-}
-
-/// Parts of a transaction: Call-ID, From-tag, sent-by and branch, and the peer's address.
-type Parts<'a> = ([&'a [u8]; 4], IpAddr);
-
-fn parts_of<'a>(seen: &Seen<'a>, peer: IpAddr) -> Parts<'a> {
-    let from_tag = seen.from_tag.unwrap_or_default();
-    ([seen.call_id, from_tag, seen.sent_by, seen.branch], peer)
+    Forks(SmallVec<[u128; 1]>),
 }
 
 /// Known identities of one call, and the size of its messages.
 #[derive(Debug, Default)]
 struct KnownCall {
     octets: usize,
-    tags: SmallVec<[u64; 2]>,
-    invites: SmallVec<[u64; 1]>,
+    tags: SmallVec<[u128; 2]>,
+    /// At most [`MAX_INVITES`].
+    invites: SmallVec<[u128; 1]>,
 }
 
 /// Identities of the legs of calls that are up, and of those that have ended a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
-    /// By a keyed hash of our tag.
-    dialogs: HashMap<u64, Dialog>,
-    /// By a keyed hash of the transaction.
-    invites: HashMap<u64, (InviteTransaction, TracedLeg)>,
+    /// By the fingerprint of our tag.
+    dialogs: HashMap<u128, Dialog>,
+    /// By the fingerprint of the transaction of a peer's INVITE.
+    invites: HashMap<u128, TracedLeg>,
     calls: HashMap<Uuid, KnownCall>,
     /// Ended calls, in order.
     over: VecDeque<(Moment, Uuid)>,
-    hasher: RandomState,
+    fingerprints: Fingerprints,
 }
 
 /// INVITEs that have begun calls in one batch, by what an earlier INVITE of the same caller has too: the caller was challenged, and sent
-/// it again with credentials. `None` where two orgs have the same, so that neither gets the other's.
-pub(super) type Repeated = HashMap<(Box<[u8]>, Box<[u8]>, SocketAddr), Option<TracedLeg>>;
+/// it again with credentials.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    /// `None` where two orgs have the same, so that neither gets the other's.
+    legs: HashMap<u128, Option<TracedLeg>>,
+    /// Keys of messages with their Call-IDs.
+    keys: HashSet<u64>,
+}
+
+impl Repeated {
+    pub(super) fn is_empty(&self) -> bool {
+        self.legs.is_empty()
+    }
+
+    /// Keys under which blocks have messages with the Call-IDs of these INVITEs.
+    pub(super) const fn keys(&self) -> &HashSet<u64> {
+        &self.keys
+    }
+}
 
 impl Assignments {
     /// Takes a report that messages belong to a leg. Adds the leg to `repeated` if a peer's INVITE began it.
@@ -132,22 +137,23 @@ impl Assignments {
             DialogIdentity::Invite {
                 call_id,
                 from_tag,
+                request_uri,
                 sent_by,
                 branch,
                 flow,
             } => {
-                let same = (call_id.clone(), from_tag.clone(), flow.peer);
-                let entry = repeated.entry(same).or_insert(Some(leg));
+                let texts: [&[u8]; 2] = [&call_id, &from_tag];
+                let same = self
+                    .fingerprints
+                    .of_repeated(texts, &request_uri, flow.peer);
+                repeated.keys.insert(scan::key(&call_id));
+                let entry = repeated.legs.entry(same).or_insert(Some(leg));
                 if entry.is_some_and(|other| other.org != leg.org) {
                     *entry = None;
                 }
-                let transaction = InviteTransaction {
-                    call_id,
-                    from_tag,
-                    sent_by,
-                    branch,
-                    peer: flow.peer.ip(),
-                };
+
+                let texts: [&[u8]; 4] = [&call_id, &from_tag, &sent_by, &branch];
+                let transaction = self.fingerprints.of(&(texts, flow.peer.ip()));
                 self.add_invite(transaction, leg);
             }
             DialogIdentity::Tag {
@@ -155,27 +161,36 @@ impl Assignments {
                 local,
                 remote,
             } => {
-                let hash = self.hasher.hash_one(local.as_bytes());
-                self.calls.entry(leg.call).or_default().tags.push(hash);
+                let fingerprint = self.fingerprints.of(local.as_bytes());
+                let known = self.calls.entry(leg.call).or_default();
+                known.tags.push(fingerprint);
                 let peer = match remote {
-                    Some(tag) => PeerTags::Fixed(tag),
+                    Some(tag) => {
+                        PeerTags::Fixed((!tag.is_empty()).then(|| self.fingerprints.of(&*tag)))
+                    }
                     None => PeerTags::Forks(SmallVec::new()),
                 };
                 let dialog = Dialog {
                     leg,
-                    local,
-                    call_id,
+                    call_id: self.fingerprints.of(&*call_id),
                     peer,
                 };
-                self.dialogs.insert(hash, dialog);
+                self.dialogs.insert(fingerprint, dialog);
             }
         }
     }
 
-    fn add_invite(&mut self, transaction: InviteTransaction, leg: TracedLeg) {
-        let hash = self.hasher.hash_one(transaction.as_parts());
-        self.calls.entry(leg.call).or_default().invites.push(hash);
-        self.invites.insert(hash, (transaction, leg));
+    /// Adds the transaction of an INVITE; false if the call has had its share.
+    fn add_invite(&mut self, transaction: u128, leg: TracedLeg) -> bool {
+        let known = self.calls.entry(leg.call).or_default();
+        if !known.invites.contains(&transaction) {
+            if known.invites.len() >= MAX_INVITES {
+                return false;
+            }
+            known.invites.push(transaction);
+        }
+        self.invites.insert(transaction, leg);
+        true
     }
 
     /// Notes the end of a call, and forgets calls that ended long ago.
@@ -207,17 +222,14 @@ impl Assignments {
         let Some(known) = self.calls.remove(&call) else {
             return;
         };
-        for hash in known.tags {
-            self.dialogs.remove(&hash);
+        for tag in known.tags {
+            self.dialogs.remove(&tag);
         }
-        for hash in known.invites {
+        for transaction in known.invites {
             // The same transaction may have begun a later call.
-            if self
-                .invites
-                .get(&hash)
-                .is_some_and(|(_, leg)| leg.call == call)
-            {
-                self.invites.remove(&hash);
+            let leg = self.invites.get(&transaction);
+            if leg.is_some_and(|leg| leg.call == call) {
+                self.invites.remove(&transaction);
             }
         }
     }
@@ -242,8 +254,8 @@ impl Assignments {
             .or_else(|| self.by_invite(is_sent, peer.ip(), seen))
     }
 
-    /// Assigns an INVITE that came before the one that began a leg, from the same source with the same Call-ID and tag: a challenge was its
-    /// answer, or it waited for the proof of its source. From then on its answers and its ACK belong to the leg too.
+    /// Assigns an INVITE that came before the one that began a leg, from the same source with the same Call-ID, tag and Request-URI: a
+    /// challenge was its answer, or it waited for the proof of its source. From then on its answers and its ACK belong to the leg too.
     pub(super) fn leg_of_repeated(
         &mut self,
         is_sent: bool,
@@ -257,11 +269,12 @@ impl Assignments {
             return None;
         }
         let from_tag = seen.from_tag.unwrap_or_default();
-        let same = (seen.call_id.into(), from_tag.into(), peer);
-        let leg = repeated.get(&same).copied().flatten()?;
-        let transaction = InviteTransaction::of(seen, peer.ip());
-        self.add_invite(transaction, leg);
-        Some(leg)
+        let texts = [seen.call_id, from_tag];
+        let same = self.fingerprints.of_repeated(texts, seen.request_uri, peer);
+        let leg = repeated.legs.get(&same).copied().flatten()?;
+        let transaction = self.fingerprints.of_transaction(seen, peer.ip());
+        // A trace without an INVITE is better than one with an INVITE that nobody answers.
+        self.add_invite(transaction, leg).then_some(leg)
     }
 
     fn by_tag(&mut self, is_sent: bool, seen: &Seen<'_>) -> Option<TracedLeg> {
@@ -271,9 +284,12 @@ impl Assignments {
             false => (seen.from_tag, seen.to_tag),
         };
         let local = local?;
-        let dialog = self.dialogs.get_mut(&self.hasher.hash_one(local))?;
-        let is_its = dialog.local.as_bytes() == local
-            && *dialog.call_id == *seen.call_id
+        let fingerprints = &self.fingerprints;
+        let dialog = self.dialogs.get_mut(&fingerprints.of(local))?;
+        let remote = remote
+            .filter(|tag| !tag.is_empty())
+            .map(|tag| fingerprints.of(tag));
+        let is_its = dialog.call_id == fingerprints.of(seen.call_id)
             && dialog.peer.admits(is_sent, seen, remote);
         is_its.then_some(dialog.leg)
     }
@@ -284,9 +300,8 @@ impl Assignments {
         if !is_of_invite {
             return None;
         }
-        let hash = self.hasher.hash_one(parts_of(seen, peer));
-        let (known, leg) = self.invites.get(&hash)?;
-        known.is_of(seen, peer).then_some(*leg)
+        let transaction = self.fingerprints.of_transaction(seen, peer);
+        self.invites.get(&transaction).copied()
     }
 }
 
@@ -299,18 +314,17 @@ impl Assignments {
 
 impl PeerTags {
     /// Returns whether a message with our tag and the dialog's Call-ID is the peer's, or goes to the peer.
-    fn admits(&mut self, is_sent: bool, seen: &Seen<'_>, remote: Option<&[u8]>) -> bool {
+    fn admits(&mut self, is_sent: bool, seen: &Seen<'_>, remote: Option<u128>) -> bool {
         let forks = match self {
-            Self::Fixed(tag) => return **tag == *remote.unwrap_or_default(),
+            Self::Fixed(tag) => return remote == *tag,
             Self::Forks(forks) => forks,
         };
 
-        let is_known = |tag: &[u8]| forks.iter().any(|fork| **fork == *tag);
         let Some(remote) = remote else {
             // Our INVITE, its CANCEL, and answers to them without a tag.
             return seen.is_request == is_sent;
         };
-        if is_known(remote) {
+        if forks.contains(&remote) {
             return true;
         }
 
@@ -322,7 +336,7 @@ impl PeerTags {
             (true, false) | (false, true) => false,
         };
         if teaches && forks.len() < MAX_FORKS {
-            forks.push(remote.into());
+            forks.push(remote);
         }
         teaches
     }

@@ -1,6 +1,7 @@
 //! Blocks of messages, a quarter of a megabyte each: filled in the open, then compressed and never changed.
 
-use trunkline_calls::TracedLeg;
+use std::collections::HashSet;
+
 use trunkline_sip::moment::Moment;
 
 use super::record::{Record, records};
@@ -8,8 +9,8 @@ use super::scan;
 
 /// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
-/// Largest size that a header may claim. A block is closed once it is full; the message that fills it, and earlier ones of a call that has just
-/// been recognized, may exceed that.
+/// Octets of messages in a block, at most, and the largest size that a header may claim. A block is closed once it has [`FULL`] octets, and the
+/// message that fills it is in it as a whole.
 const MAX_RAW: usize = FULL + super::tap::MAX_BATCH;
 
 /// Block being filled.
@@ -38,19 +39,26 @@ fn key_of(record: &Record<'_>) -> u64 {
 }
 
 impl Open {
-    /// Appends a message, whose key is known if it has no leg.
+    /// Appends a message, whose key is known if it has no leg. Drops one for which the block has no room.
     pub(super) fn push(&mut self, record: &Record<'_>, key: u64) {
-        self.note(Moment::from_micros(record.at), key);
+        let start = self.octets.len();
         record.push(&mut self.octets);
+        self.note(start, record.at, key);
     }
 
-    /// Notes a message that is about to be appended.
-    fn note(&mut self, at: Moment, key: u64) {
+    /// Notes the message that was appended at `start`, or takes it back.
+    fn note(&mut self, start: usize, at: u64, key: u64) {
+        // A reader refuses a larger block, and with it the rest of the segment.
+        if self.octets.len() > MAX_RAW {
+            self.octets.truncate(start);
+            return;
+        }
         self.places.push(Place {
             key,
-            start: self.octets.len(),
+            start,
             is_gone: false,
         });
+        let at = Moment::from_micros(at);
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
     }
@@ -73,30 +81,36 @@ impl Open {
         places.filter_map(|place| records(&self.octets[place.start..]).next())
     }
 
-    /// Moves the messages of a key for which `leg_of` returns a leg into another block, under that leg.
-    pub(super) fn move_to(
+    /// Passes the messages with these keys to `take`, and drops those for which it returns true. Passes `left` messages at most, and counts
+    /// them off. Returns whether any was taken.
+    pub(super) fn move_out(
         &mut self,
-        key: u64,
-        other: &mut Self,
-        mut leg_of: impl FnMut(&Record<'_>) -> Option<TracedLeg>,
-    ) {
+        keys: &HashSet<u64>,
+        left: &mut usize,
+        mut take: impl FnMut(&Record<'_>) -> bool,
+    ) -> bool {
+        let mut any = false;
         let places = self.places.iter_mut();
-        for place in places.filter(|place| place.key == key && !place.is_gone) {
+        for place in places.filter(|place| !place.is_gone && keys.contains(&place.key)) {
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+
             let Some(record) = records(&self.octets[place.start..]).next() else {
                 continue;
             };
-            if let Some(leg) = leg_of(&record) {
-                let record = record.of_leg(leg);
-                other.push(&record, key_of(&record));
-                place.is_gone = true;
-            }
+            place.is_gone = take(&record);
+            any |= place.is_gone;
         }
+        any
     }
 
     /// Appends a message that was in another block.
     pub(super) fn keep(&mut self, record: &Record<'_>) {
-        self.note(Moment::from_micros(record.at), key_of(record));
+        let start = self.octets.len();
         self.octets.extend_from_slice(record.whole);
+        self.note(start, record.at, key_of(record));
     }
 
     /// Drops the messages for which `goes` is true; returns their number.

@@ -25,6 +25,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
+use trunkline_calls::TracedLeg;
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -46,6 +47,10 @@ use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 
 /// Compressed octets in memory of messages of calls that aren't in a file yet.
 const CALL_OCTETS: usize = 6 << 20;
+
+/// Messages of earlier batches examined in one sweep, at most, for the calls that have begun with them. Taps wait for a sweep, so one org's
+/// messages must not make it long. Those beyond stay in no call's trace.
+const EARLIER_EXAMINED: usize = 4_096;
 
 /// Messages of calls.
 #[derive(Debug, Default)]
@@ -76,6 +81,8 @@ struct StoredTraces {
     exporter: Option<Exporter>,
     /// Blocks of calls that are about to be written.
     unwritten: Vec<Arc<Block>>,
+    /// Messages of earlier batches that this sweep may still examine.
+    examined_left: usize,
     /// True if blocks of calls go to segment files.
     is_written: bool,
 }
@@ -139,6 +146,7 @@ impl Traces {
     fn sweep(&self, now: Moment) {
         let mut kept = lock(&self.kept);
         kept.assignments.forget(now);
+        kept.examined_left = EARLIER_EXAMINED;
         let mut any = false;
         for queue in &self.queues {
             let left_out = queue.left_out();
@@ -297,7 +305,7 @@ impl StoredTraces {
     fn take_in(&mut self, now: Moment) {
         let mut batch = std::mem::take(&mut self.spare);
         let mut over = Vec::new();
-        let mut repeated = Repeated::new();
+        let mut repeated = Repeated::default();
         // The reports first: an INVITE is copied before its shard knows to which call it belongs.
         for report in batch.reports.drain(..) {
             match report {
@@ -348,42 +356,60 @@ impl StoredTraces {
             }
             return;
         };
+        self.keep_of_call(leg, record, key);
+    }
+
+    /// Keeps a message of a call; false if the call has had its share.
+    fn keep_of_call(&mut self, leg: TracedLeg, record: &Record<'_>, key: u64) -> bool {
         // Without this bound, one peer with one call could push out the traces of all orgs.
-        if self.assignments.has_room(leg.call, record.octets.len()) {
+        let has_room = self.assignments.has_room(leg.call, record.octets.len());
+        if has_room {
             self.calls.open.push(record, key);
             if self.calls.open.is_full() {
                 self.close_calls();
             }
         }
+        has_room
     }
 
     /// Moves messages of earlier batches to the calls that have begun with them: an INVITE that waited, or that was challenged, with the
     /// challenge and its ACK.
     fn take_earlier(&mut self, repeated: &Repeated) {
-        let Self {
-            unmatched,
-            calls,
-            assignments,
-            ..
-        } = self;
-        for (call_id, ..) in repeated.keys() {
-            let key = scan::key(call_id);
-            // Twice: the ACK of a challenge may have come by another shard, and then lie before its INVITE.
-            for is_full in [true, false, true, false] {
-                let gathered = match is_full {
-                    true => &mut unmatched.full,
-                    false => &mut unmatched.open,
-                };
-                gathered.move_to(key, &mut calls.open, |record| {
-                    let seen = Seen::of(record.octets);
-                    let (is_sent, peer) = (record.is_sent, record.peer);
-                    assignments
-                        .leg_of(is_sent, peer, &seen)
-                        .or_else(|| assignments.leg_of_repeated(is_sent, peer, &seen, repeated))
-                        .filter(|leg| assignments.has_room(leg.call, record.octets.len()))
+        if repeated.is_empty() {
+            return;
+        }
+        let mut unmatched = std::mem::take(&mut self.unmatched);
+        let mut left = self.examined_left;
+        // Once for all calls, since a peer may begin many with one Call-ID. Twice if some message was found: the ACK of a challenge may have
+        // come by another shard, and then lie before its INVITE.
+        for _ in 0..2 {
+            let mut any = false;
+            for gathered in [&mut unmatched.full, &mut unmatched.open] {
+                any |= gathered.move_out(repeated.keys(), &mut left, |record| {
+                    self.take_one_earlier(record, repeated)
                 });
             }
+            if !any {
+                break;
+            }
         }
+
+        self.examined_left = left;
+        self.unmatched = unmatched;
+    }
+
+    /// Keeps a message of an earlier batch under its leg; false if it has none.
+    fn take_one_earlier(&mut self, record: &Record<'_>, repeated: &Repeated) -> bool {
+        let seen = Seen::of(record.octets);
+        let (is_sent, peer) = (record.is_sent, record.peer);
+        let assignments = &mut self.assignments;
+        let leg = assignments
+            .leg_of(is_sent, peer, &seen)
+            .or_else(|| assignments.leg_of_repeated(is_sent, peer, &seen, repeated));
+        leg.is_some_and(|leg| {
+            let key = scan::key(leg.call.as_bytes());
+            self.keep_of_call(leg, &record.of_leg(leg), key)
+        })
     }
 
     /// Frees empty buffers, when no messages come.

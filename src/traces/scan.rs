@@ -42,6 +42,8 @@ pub(super) struct Seen<'a> {
     pub(super) is_request: bool,
     /// Method of the request, or of the request that is answered.
     pub(super) method: Method,
+    /// Request-URI; empty for a response.
+    pub(super) request_uri: &'a [u8],
     /// Empty if there is none.
     pub(super) call_id: &'a [u8],
     pub(super) from_tag: Option<&'a [u8]>,
@@ -131,8 +133,11 @@ impl HeaderPositions {
         let is_request = !start_line
             .get(..4)
             .is_some_and(|start| start.eq_ignore_ascii_case(b"SIP/"));
+        let mut words = start_line.split(|octet| *octet == b' ');
+        let first_word = words.next();
+        let request_uri = words.next().filter(|_| is_request);
         let method = match is_request {
-            true => start_line.split(|octet| *octet == b' ').next(),
+            true => first_word,
             false => octets[self.cseq.clone()]
                 .rsplit(u8::is_ascii_whitespace)
                 .next(),
@@ -144,6 +149,7 @@ impl HeaderPositions {
         Seen {
             is_request,
             method: Method::of(method.unwrap_or_default()),
+            request_uri: request_uri.unwrap_or_default(),
             call_id: &octets[self.call_id.clone()],
             from_tag: tag(&self.from),
             to_tag: tag(&self.to),
@@ -289,6 +295,13 @@ pub(super) fn strike_rest(octets: &mut [u8], places: &HeaderPositions) {
     let (head, body) = octets.split_at_mut(places.at);
     strike_passwords(head);
     strike_keys(body);
+}
+
+/// Returns a Request-URI as kept messages have it: with its password struck out.
+pub(super) fn struck_uri(uri: &[u8]) -> Vec<u8> {
+    let mut struck = uri.to_vec();
+    strike_passwords(&mut struck);
+    struck
 }
 
 /// Returns true if the line, with those that continue it, is empty.

@@ -441,6 +441,23 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
     }
 }
 
+/// A larger block would make the rest of its file unreadable.
+#[test]
+fn no_block_is_larger_than_a_reader_admits() {
+    let octets = vec![b'x'; 600 << 10];
+    let record = Record::new(Moment::from_secs(10), &flow(), true, None, &octets);
+    let mut open = block::Open::default();
+    for _ in 0..3 {
+        open.push(&record, 1);
+    }
+    assert_eq!(open.records(&BlockQuery::ALL).count(), 2);
+
+    let mut file = Vec::new();
+    open.close(&mut Vec::new()).unwrap().write(&mut file);
+    let head = block::Head::read(file.first_chunk().unwrap());
+    assert!(head.is_some());
+}
+
 /// Messages of an earlier version belong to no leg: no trace shows them, no erasure takes them, and they go with their file.
 #[test]
 fn a_file_without_legs_is_in_no_trace() {

@@ -31,9 +31,14 @@ fn leg(org: Uuid, call: u128, number: u8, role: LegRole) -> TracedLeg {
 }
 
 fn invite_of(call_id: &str, tag: &str, branch: &str, flow: Flow) -> Box<DialogIdentity> {
+    invite_to("sip:a", call_id, tag, branch, flow)
+}
+
+fn invite_to(uri: &str, call_id: &str, tag: &str, branch: &str, flow: Flow) -> Box<DialogIdentity> {
     Box::new(DialogIdentity::Invite {
         call_id: call_id.as_bytes().into(),
         from_tag: tag.as_bytes().into(),
+        request_uri: uri.as_bytes().into(),
         sent_by: b"SIP/2.0/UDP 192.0.2.1".as_slice().into(),
         branch: branch.as_bytes().into(),
         flow,
@@ -247,6 +252,125 @@ fn an_earlier_invite_of_either_of_two_orgs_is_in_no_trace() {
     assert_eq!(shown(&traces, ORG, 1).len(), 1);
     assert_eq!(shown(&traces, THEIRS, 2).len(), 1);
     assert_eq!(unassigned(&traces), [first]);
+}
+
+/// A proxy that serves two orgs from one address forks a call to both. The first org's INVITE had no answer when the second's began a call.
+#[test]
+fn an_invite_to_another_uri_is_in_no_trace() {
+    for (name, earlier, uri, count) in [
+        ("another org's", "sip:a", "sip:b", 1),
+        ("its own", "sip:b", "sip:b", 2),
+        // It is kept without its password.
+        ("its own with a password", "sip:b:pw@c", "sip:b:pw@c", 2),
+        ("another's with a password", "sip:a:pw@c", "sip:b:pw@c", 1),
+    ] {
+        let traces = Traces::unattended(1, None, None, || NOW).unwrap();
+        let mut tap = traces.tap(0);
+        let peer = from(5060);
+        let start = |uri: &str| format!("INVITE {uri} SIP/2.0");
+        let first = text(&start(earlier), "z9hG4bK1", ["c", ""], "id", OF_INVITE);
+        tap.note(soon(), peer, false, &first);
+        tap.hand_on();
+        traces.sweep(NOW);
+
+        let second = text(&start(uri), "z9hG4bK2", ["c", ""], "id", OF_INVITE);
+        tap.note(soon(), peer, false, &second);
+        let identity = invite_to(uri, "id", "c", "z9hG4bK2", peer);
+        tap.assign(leg(ORG, 1, 0, LegRole::Trunk), identity);
+        tap.hand_on();
+        assert_eq!(shown(&traces, ORG, 1).len(), count, "{name}");
+        assert_eq!(unassigned(&traces).len(), 2 - count, "{name}");
+    }
+}
+
+/// One Call-ID for many calls: each has its own earlier INVITE.
+#[test]
+fn many_calls_with_one_call_id_have_their_earlier_invites() {
+    let traces = Traces::unattended(1, None, None, || NOW).unwrap();
+    let mut tap = traces.tap(0);
+    let peer = from(5060);
+    for round in ["a", "b"] {
+        for call in 0..100_u32 {
+            let (from_tag, branch) = (format!("c{call}"), format!("z9hG4bK{round}{call}"));
+            let octets = text(INVITE, &branch, [&from_tag, ""], "id", OF_INVITE);
+            tap.note(soon(), peer, false, &octets);
+            if round == "b" {
+                let identity = invite_of("id", &from_tag, &branch, peer);
+                tap.assign(leg(ORG, call.into(), 0, LegRole::Trunk), identity);
+            }
+        }
+        tap.hand_on();
+        traces.sweep(NOW);
+    }
+    for call in 0..100 {
+        assert_eq!(shown(&traces, ORG, call).len(), 2, "{call}");
+    }
+}
+
+/// One sweep examines a bounded number of earlier messages.
+#[test]
+fn earlier_messages_beyond_the_bound_stay_unmatched() {
+    for (others, count) in [(EARLIER_EXAMINED - 1, 2), (EARLIER_EXAMINED, 1)] {
+        let traces = Traces::unattended(1, None, None, || NOW).unwrap();
+        let mut tap = traces.tap(0);
+        let peer = from(5060);
+        for _ in 0..others {
+            tap.note(soon(), peer, false, b"X\r\ni: id\r\n\r\n");
+        }
+        let first = text(INVITE, "z9hG4bK1", ["c", ""], "id", OF_INVITE);
+        tap.note(soon(), peer, false, &first);
+        tap.hand_on();
+        traces.sweep(NOW);
+
+        let second = text(INVITE, "z9hG4bK2", ["c", ""], "id", OF_INVITE);
+        tap.note(soon(), peer, false, &second);
+        let identity = invite_of("id", "c", "z9hG4bK2", peer);
+        tap.assign(leg(ORG, 1, 0, LegRole::Trunk), identity);
+        tap.hand_on();
+        assert_eq!(shown(&traces, ORG, 1).len(), count, "{others}");
+    }
+}
+
+/// A caller that sends its INVITE again and again doesn't fill the memory of identities.
+#[test]
+fn a_call_has_a_bounded_number_of_transactions() {
+    let traces = Traces::unattended(1, None, None, || NOW).unwrap();
+    let mut tap = traces.tap(0);
+    let peer = from(5060);
+    for number in 1..=20 {
+        let branch = format!("z9hG4bK{number}");
+        let octets = text(INVITE, &branch, ["c", ""], "id", OF_INVITE);
+        tap.note(soon(), peer, false, &octets);
+    }
+    let identity = invite_of("id", "c", "z9hG4bK20", peer);
+    tap.assign(leg(ORG, 1, 0, LegRole::Trunk), identity);
+    tap.hand_on();
+    assert_eq!(shown(&traces, ORG, 1).len(), 8);
+    assert_eq!(unassigned(&traces).len(), 12);
+}
+
+/// Earlier messages of a call that has begun fill blocks as others do.
+#[test]
+fn earlier_messages_close_a_full_block() {
+    let traces = Traces::unattended(1, None, None, || NOW).unwrap();
+    let mut tap = traces.tap(0);
+    let peer = from(5060);
+    let filling = format!("{OF_INVITE}X: {}\r\n", "x".repeat(50_000));
+    for number in 1..=8 {
+        let branch = format!("z9hG4bK{number}");
+        let octets = text(INVITE, &branch, ["c", ""], "id", &filling);
+        tap.note(soon(), peer, false, &octets);
+        tap.hand_on();
+        if number < 8 {
+            traces.sweep(NOW);
+        }
+    }
+    let identity = invite_of("id", "c", "z9hG4bK8", peer);
+    tap.assign(leg(ORG, 1, 0, LegRole::Trunk), identity);
+    tap.hand_on();
+    traces.sweep(NOW);
+    assert_eq!(lock(&traces.kept).calls.closed.len(), 1);
+    assert_eq!(shown(&traces, ORG, 1).len(), 8);
 }
 
 /// The answers to an INVITE of ours bring the tags of its forks. A request with another tag is of no fork.
