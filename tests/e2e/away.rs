@@ -56,7 +56,9 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
     };
     let proxy = Proxy::new(&database);
     proxy.repair();
-    let setup = NodeSetup::new(&proxy.environment(&database));
+    // The caller sends no RTP, and answers no UPDATE.
+    let silent = ("TRUNKLINE__MEDIA__SILENCE_S".to_owned(), "0".to_owned());
+    let setup = NodeSetup::new(&[proxy.environment(&database), vec![silent]].concat());
     let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
     let node = setup.serve();
     let other = NodeSetup::new(

@@ -27,6 +27,8 @@ impl Scene {
         let pair = Pair::new(&[
             ("TRUNKLINE__SIP__NODE_LEASE_S", "10"),
             ("TRUNKLINE__SIP__REGISTER_RETRY_S", "1"),
+            // The caller sends no RTP, and answers no UPDATE.
+            ("TRUNKLINE__MEDIA__SILENCE_S", "0"),
         ])?;
         let carrier = Carrier::start("acme", "wonder land");
         let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "username": "acme",

@@ -52,6 +52,8 @@ fn common(line: &str) -> String {
         let common = match &word[..end] {
             "UUID" | "BYTEA" => "BLOB",
             "BIGINT" | "BOOLEAN" => "INTEGER",
+            "FALSE" => "0",
+            "TRUE" => "1",
             "'00000000-0000-0000-0000-000000000000'::uuid" => "zeroblob(16)",
             other => other,
         };
