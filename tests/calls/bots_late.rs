@@ -1,15 +1,17 @@
 //! The caller's audio over a network that holds packets up or swaps them: how much of the speech a bot gets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::bots::{Caller, set, setup};
 use trunkline_testkit::bot::audio_of;
-use trunkline_testkit::{BotCall, BotServer, Daemon, http};
+use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, http};
 
 /// Packets of speech in each call: four seconds.
 const PACKETS: u16 = 200;
+/// Longer than any of the calls.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Interval of packets.
 const PACKET: Duration = Duration::from_millis(20);
 
@@ -61,10 +63,10 @@ fn share_heard(daemon: &Daemon, server: &BotServer, network: impl Fn(u16) -> u64
     let mut order: Vec<u16> = (0..PACKETS).collect();
     order.sort_by_key(arrives);
 
-    let begun = Instant::now();
+    let end = Deadline::after(LONGEST);
     let at = |milliseconds: u64| {
-        let due = Duration::from_millis(milliseconds);
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        let left = LONGEST.saturating_sub(Duration::from_millis(milliseconds));
+        std::thread::sleep(end.left().saturating_sub(left));
     };
     let send = |number: u16, audio: &[u8]| caller.rtp.send_numbered(caller.to, 0, number, audio);
     // The address is learnt from four packets, which aren't passed on.
