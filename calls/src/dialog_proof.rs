@@ -69,7 +69,7 @@ pub enum ProvenBy {
     Request,
 }
 
-/// What became of a proof, for the metrics.
+/// Outcome of a proof, for the metrics.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ProofOutcome {
     /// The call is proven.
@@ -114,7 +114,7 @@ pub(crate) enum ProofEvent {
     Answered,
 }
 
-/// What is due.
+/// Step that is due.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum ProofStep {

@@ -290,7 +290,7 @@ fn take(shares: &Arc<Shares>, holder: Holder) -> Result<Share, LimitReached> {
 pub struct Permit {
     limits: Arc<Limits>,
     held: [Option<Uuid>; 4],
-    /// What it takes of the node, until it is dropped.
+    /// Its shares of the node, until it is dropped.
     _shares: [Option<Share>; 2],
 }
 

@@ -358,7 +358,7 @@ impl InviteQueue {
 
     /// Queues an INVITE.
     pub(crate) fn push(&mut self, lane: InviteLane, invite: QueuedInvite) {
-        // A copy from elsewhere doesn't change the flow: a CANCEL is judged by that of the first copy.
+        // A copy from another source doesn't change the flow: a CANCEL is judged by that of the first copy.
         let transaction = self
             .transactions
             .entry(invite.key)
@@ -412,7 +412,7 @@ impl InviteQueue {
         let is_canceled = match self.transactions.get_mut(&key) {
             Some(transaction) => {
                 transaction.copies -= 1;
-                // A copy from elsewhere ends with 487 too, or it would begin the call that was cancelled.
+                // A copy from another source ends with 487 too, or it would begin the call that was cancelled.
                 let is_canceled = transaction.is_canceled;
                 if transaction.copies == 0 {
                     self.transactions.remove(&key);

@@ -23,7 +23,7 @@ const MAX_LINKS: usize = 40;
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
-    /// What is left to be done for a new file; `None` for a device or a FIFO, which has all that was written.
+    /// Rest of the work for a new file; `None` for a device or a FIFO, which has all that was written.
     rename: Option<Rename>,
 }
 
@@ -33,7 +33,7 @@ struct Rename {
     target: PathBuf,
 }
 
-/// What a path leads to.
+/// Kind of file that a path leads to.
 enum Place {
     /// Nothing, or a regular file, under this name.
     File(PathBuf),

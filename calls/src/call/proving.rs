@@ -1,4 +1,4 @@
-//! The proof that a call over UDP owes (`dialog_proof`): its steps, and what of the call's inputs it is told.
+//! Proof that a call over UDP owes (`dialog_proof`): carries its steps out, and gives it those inputs of the call that it needs.
 
 use trunkline_sip::endpoint::{Request, ServerTx};
 use trunkline_sip::flow::Flow;

@@ -31,7 +31,7 @@ const RINGING: Duration = Duration::from_millis(300);
 const TALK: Duration = Duration::from_secs(3);
 const T1: Duration = Duration::from_millis(500);
 
-/// What the carrier supports, and how it answers an OPTIONS for a dialog that it doesn't know.
+/// Abilities of the carrier, and its answer to an OPTIONS for a dialog that it doesn't know.
 #[derive(Copy, Clone, Debug)]
 struct Habits {
     reliable: bool,

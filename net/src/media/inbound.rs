@@ -146,7 +146,7 @@ impl Received {
     }
 }
 
-/// What is known of the slots by which the stream should be ahead.
+/// Slots by which the stream should be ahead, as far as they are known.
 #[derive(Debug, Default)]
 struct Lead {
     /// Slots that are kept.
@@ -189,7 +189,7 @@ impl Lead {
     }
 }
 
-/// Where a frame comes from.
+/// Origin of a frame.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Source {
     Caller,

@@ -37,7 +37,7 @@ const _: () = assert!(6 * MAX_NAME + 1_024 <= MAX_WAITING);
 /// 137 ms.
 const PACED: Duration = Duration::from_millis(200);
 
-/// Shortest time over which audio at the pace of speech is told from a short sentence that was sent at once.
+/// Shortest time after which audio at the pace of speech can be distinguished from a short sentence that was sent at once.
 const TELLING: Duration = Duration::from_millis(60);
 
 /// Octets of a millisecond.

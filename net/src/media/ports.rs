@@ -128,7 +128,7 @@ impl Ports {
 
         let mut foreign = BTreeSet::new();
         for ip in &settings.ips {
-            let bound = bind_first((&mut unbound, &mut foreign), *ip, usize::MAX)?;
+            let bound = bind_first(&mut unbound, &mut foreign, *ip, usize::MAX)?;
             let (port, _) = bound.ok_or_else(|| {
                 let taken = format!("no port of media.rtp_ports is free at {ip}");
                 io::Error::new(io::ErrorKind::AddrInUse, taken)
@@ -424,7 +424,7 @@ impl Ports {
     }
 
     fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
-        let bound = bind_first((&mut stock.unbound, &mut stock.foreign), ip, ATTEMPTS);
+        let bound = bind_first(&mut stock.unbound, &mut stock.foreign, ip, ATTEMPTS);
         self.count_ports(stock);
         match bound {
             Ok(Some((port, socket))) => {
@@ -446,7 +446,7 @@ impl Ports {
         let mut tried: VecDeque<u16> = after.chain(before).copied().take(attempts).collect();
         stock.retried = tried.back().copied().unwrap_or_default();
         let mut is_found = false;
-        while let Ok(Some(_)) = bind_first((&mut tried, &mut stock.foreign), ip, attempts) {
+        while let Ok(Some(_)) = bind_first(&mut tried, &mut stock.foreign, ip, attempts) {
             is_found = true;
         }
         self.count_ports(stock);
@@ -467,7 +467,7 @@ impl Ports {
         let share = held.share.another()?;
         let mut only = VecDeque::from([port]);
         // A port in use may be one of ours that a thread is about to close: nothing is concluded from it.
-        let (_, socket) = bind_first((&mut only, &mut BTreeSet::new()), rtp.ip(), 1).ok()??;
+        let (_, socket) = bind_first(&mut only, &mut BTreeSet::new(), rtp.ip(), 1).ok()??;
         stock.unbound.remove(at);
         self.mark(port, true);
         Some(Rtcp {
@@ -538,7 +538,8 @@ impl Stock {
 /// # Errors
 /// The address isn't this machine's, or the machine refuses more sockets.
 fn bind_first(
-    (ports, foreign): (&mut VecDeque<u16>, &mut BTreeSet<u16>),
+    ports: &mut VecDeque<u16>,
+    foreign: &mut BTreeSet<u16>,
     ip: IpAddr,
     attempts: usize,
 ) -> io::Result<Option<(u16, UdpSocket)>> {

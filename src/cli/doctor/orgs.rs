@@ -198,7 +198,7 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
 fn vouched(rows: &OrgRows) -> Vec<Finding> {
     let finding = |network: &IpNet| {
         let text = format!(
-            "{:?}: calls over UDP from {network}, which is dedicated to it, need no proof of where they come from. Whoever can forge the source of \
+            "{:?}: calls over UDP from {network}, which is dedicated to it, need no proof of where they come from. Anybody who can forge the source of \
              a datagram can begin calls there. If the network is on the Internet, ask for the proof: trunkline trunk dedicate {network} --org {} \
              --no-proof false",
             rows.org.name, rows.org.id
