@@ -10,7 +10,7 @@ use super::{Endpoint, Owner, ServerTx, TableFull};
 
 impl Endpoint {
     /// Accepts an INVITE whose source may be forged, as [`Endpoint::accept`] does, until [`Endpoint::trust`]. A 2xx is sent eight times within
-    /// 6 s at most, a refusal four times; [`Event::NoAck`] comes 8 s after a 2xx, and its source has the budget of an unauthenticated peer.
+    /// 6 s at most, a refusal four times; [`NoAck`](super::Event::NoAck) comes 8 s after a 2xx, and its source has the budget of an unauthenticated peer.
     ///
     /// # Errors
     /// The table of server transactions is full.
