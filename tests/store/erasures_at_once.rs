@@ -138,3 +138,47 @@ async fn a_row_comes_meanwhile(db: &TestDb) {
         .find(|(_, value)| value.contains("020 7183 8750"));
     assert_eq!(named, None);
 }
+
+/// Another node erases the calls between this node's look at the calls found so far and its own search: their events count all the same.
+#[test]
+fn events_of_calls_that_another_node_erases_meanwhile_are_counted() {
+    test_db::on_sqlite(|db| Box::pin(another_node_erases_calls_meanwhile(db)));
+}
+
+async fn another_node_erases_calls_meanwhile(db: &TestDb) {
+    let store = db.open().await;
+    let mut receipts = Vec::new();
+    for name in ["Alone", "Beside another node"] {
+        let org = org(&store, name).await.id;
+        let id = contact(&store, org).await;
+        calls(&store, org, id).await;
+        receipts.push((org, request(&store, org, id).await.id));
+    }
+    let erasures = open_erasures(&store, 3).await;
+    let of = |place: usize| erasures.iter().find(|it| it.id == receipts[place].1);
+    erase(&store, of(0).expect("open"), 3).await;
+
+    // A call of an earlier pass, whose attempts are erased first: that transaction begins by locking the erasure.
+    db.execute(
+        "INSERT INTO erasure_calls (erasure_id, call_id, legs)
+             SELECT id, x'00000000000000000000000000000001', x'' FROM erasures WHERE completed_at IS NULL;
+         CREATE TRIGGER other_node AFTER UPDATE ON erasures BEGIN
+             INSERT OR IGNORE INTO erasure_calls (erasure_id, call_id, session_id, legs)
+                 SELECT NEW.id, id, session_id, x'' FROM calls
+                 WHERE org_id = NEW.org_id AND (contact_id = NEW.contact_id OR from_e164 = '+442071838750');
+             UPDATE calls SET contact_id = NULL, from_number = 'anonymous', from_e164 = NULL, to_number = 'anonymous', to_e164 = NULL,
+                 caller_call_id = NULL, runtime_call_id = NULL, metadata = NULL, decision = NULL, headers = NULL, asked = NULL
+                 WHERE id IN (SELECT call_id FROM erasure_calls);
+         END",
+    )
+    .await;
+    erase(&store, of(1).expect("open"), 3).await;
+
+    let mut events = Vec::new();
+    for (org, id) in receipts {
+        let receipt = found(&store, move |tx| erasures::by_id(tx, org, id)).await;
+        events.push(receipt.erased.events);
+    }
+    assert!(events[0] > 0);
+    assert_eq!(events[0], events[1]);
+}

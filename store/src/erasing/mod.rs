@@ -6,6 +6,7 @@ mod events;
 mod others;
 mod search;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use trunkline_sip::moment::Moment;
@@ -38,20 +39,19 @@ pub async fn erase_rows(
     erasure: &OpenErasure,
     now: Moment,
 ) -> Result<RowsErased, Error> {
-    let id = erasure.id;
-    // Calls found by an earlier pass or another node: their rows no longer name the contact.
-    let sql = "SELECT call_id, session_id FROM erasure_calls WHERE erasure_id = $1";
-    let known: Vec<CallOfContact> = store.read(move |tx| tx.all(sql, &[&id])).await?;
     let mut search = Arc::new(Search {
         erasure: erasure.clone(),
-        calls: known.iter().map(|row| row.call_id).collect(),
-        sessions: known.iter().filter_map(|row| row.session_id).collect(),
+        calls: HashSet::new(),
+        sessions: HashSet::new(),
     });
+    add_found_calls(store, &mut search).await?;
 
     // Calls come first, since the other tables are also searched for the calls and sessions that are found here.
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
         return Ok(RowsErased::CallIsUp);
     }
+    // Another node may have erased some of them since this pass began.
+    add_found_calls(store, &mut search).await?;
 
     // Checked before any transfer is erased, since the next pass has to find the transfer again.
     if calls::is_transferred_call_up(store, &search).await? {
@@ -69,6 +69,20 @@ pub async fn erase_rows(
     store.write(move |tx| search.configuration(tx)).await?;
 
     Ok(RowsErased::All)
+}
+
+/// Adds the calls found by an earlier pass or another node: their rows no longer name the contact.
+async fn add_found_calls(store: &Store, search: &mut Arc<Search>) -> Result<(), Error> {
+    let id = search.erasure.id;
+    let sql = "SELECT call_id, session_id FROM erasure_calls WHERE erasure_id = $1";
+    let rows: Vec<CallOfContact> = store.read(move |tx| tx.all(sql, &[&id])).await?;
+
+    let search = Arc::make_mut(search);
+    search.calls.extend(rows.iter().map(|row| row.call_id));
+    search
+        .sessions
+        .extend(rows.iter().filter_map(|row| row.session_id));
+    Ok(())
 }
 
 impl Store {
