@@ -47,6 +47,20 @@ impl Org {
         Self::equipped(setup, text(&made["id"]), host, NUMBER)
     }
 
+    /// A new org of the partner that the quickstart's org belongs to; the partner's id comes with it.
+    fn of_first_partner(daemon: &Daemon, host: IpAddr) -> (String, Self) {
+        let partners = daemon.setup.run(&["partner", "list", "--json"]);
+        let partner = text(&partners[0]["id"]);
+        let key = ["partner", "key", "create", "--partner", partner, "--json"];
+        let key = daemon.setup.run(&key);
+        let (at, key) = (daemon.setup.http, text(&key["partner_key"]));
+        let new = json!({"name": "Second"});
+        let (status, made) = http::change("POST", at, "/partner/v1/orgs", key, &new);
+        assert_eq!(status, 201, "{made}");
+        let org = Self::equipped(&daemon.setup, text(&made["id"]), host, MORE_NUMBER);
+        (partner.to_owned(), org)
+    }
+
     /// Gives an org an agent that answers calls from `host` to `number`.
     fn equipped(setup: &DaemonSetup, org: &str, host: IpAddr, number: &str) -> Self {
         let agent = ["agent", "create", "--org", org, "--name", "Echo", "--json"];
@@ -212,17 +226,7 @@ fn the_orgs_of_one_partner_leave_room_for_others() {
     let first = Org::first(&setup, GREEDY);
     let other = Org::of_operator(&setup, OTHER);
     let daemon = setup.serve();
-    let partners = daemon.setup.run(&["partner", "list", "--json"]);
-    let partner = text(&partners[0]["id"]);
-    let second = {
-        let key = ["partner", "key", "create", "--partner", partner, "--json"];
-        let key = daemon.setup.run(&key);
-        let (at, key) = (daemon.setup.http, text(&key["partner_key"]));
-        let new = json!({"name": "Second"});
-        let (status, made) = http::change("POST", at, "/partner/v1/orgs", key, &new);
-        assert_eq!(status, 201, "{made}");
-        Org::equipped(&daemon.setup, text(&made["id"]), MORE, MORE_NUMBER)
-    };
+    let (partner, second) = Org::of_first_partner(&daemon, MORE);
     let others = other.call(&daemon);
     assert_eq!(others.status(), Some(200), "{others:?}");
 
@@ -237,7 +241,7 @@ fn the_orgs_of_one_partner_leave_room_for_others() {
     let others = other.call(&daemon);
     assert_eq!(others.status(), Some(200), "others get in: {others:?}");
 
-    let limits = ["partner", "limits", partner, "--node-share-percent"];
+    let limits = ["partner", "limits", &partner, "--node-share-percent"];
     let set = |percent: &str| {
         let shown = daemon
             .setup
@@ -255,6 +259,26 @@ fn the_orgs_of_one_partner_leave_room_for_others() {
     assert!(is_busy(&answer), "{answer:?}");
     let others = other.call(&daemon);
     assert_eq!(others.status(), Some(200), "others get in: {others:?}");
+}
+
+#[test]
+fn an_org_that_is_alone_leaves_room_for_others_of_its_partner() {
+    let setup = DaemonSetup::new()
+        .set("TRUNKLINE__MEDIA__RTP_PORTS", &ports(PORTS))
+        .set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    let greedy = Org::first(&setup, GREEDY);
+    let stranger = Org::of_operator(&setup, OTHER);
+    let daemon = setup.serve();
+    let (_, sibling) = Org::of_first_partner(&daemon, MORE);
+
+    let (_, beyond) = greedy.call_until_refused(&daemon);
+    assert!(is_busy(&beyond), "{beyond:?}");
+    let siblings = sibling.call(&daemon);
+    assert_eq!(siblings.status(), Some(200), "{siblings:?}");
+    let again = greedy.call(&daemon);
+    assert!(is_busy(&again), "{again:?}");
+    let strangers = stranger.call(&daemon);
+    assert_eq!(strangers.status(), Some(200), "{strangers:?}");
 }
 
 /// What waits for a busy shard is served in turn: behind a flood that came first, another org's INVITEs are among the first. One of them comes from
