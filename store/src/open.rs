@@ -70,12 +70,7 @@ pub enum DatabaseAtStartup {
     /// No database: opening would create one.
     Absent,
     /// A database of an older version: opening would migrate it.
-    Older {
-        /// Version of the database.
-        found: i64,
-        /// Version of this build.
-        known: i64,
-    },
+    Older,
     /// A database of this version.
     Current,
 }
@@ -85,7 +80,7 @@ pub(crate) async fn look(options: &Options) -> Result<DatabaseAtStartup, OpenFau
     let found = match place(options)? {
         DatabaseTarget::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
             Ok((SchemaState::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
-            Ok((found @ (SchemaState::Empty | SchemaState::Version(_)), _)) => found,
+            Ok((found, _)) => found,
             Err(error) => return Err(unopened(&file, &error)),
         },
         DatabaseTarget::Sqlite(_) => SchemaState::Empty,
@@ -97,13 +92,15 @@ pub(crate) async fn look(options: &Options) -> Result<DatabaseAtStartup, OpenFau
         }
     };
 
-    let known = migrate::newest();
+    found.check()?;
     match found {
         SchemaState::Empty | SchemaState::Foreign => Ok(DatabaseAtStartup::Absent),
-        SchemaState::Version(found) if found < known => {
-            Ok(DatabaseAtStartup::Older { found, known })
+        SchemaState::Version(version) if version == migrate::newest() => {
+            Ok(DatabaseAtStartup::Current)
         }
-        SchemaState::Version(found) => refuse_future(found).map(|()| DatabaseAtStartup::Current),
+        SchemaState::Version(_) | SchemaState::Unmarked(_) | SchemaState::Differs(_) => {
+            Ok(DatabaseAtStartup::Older)
+        }
     }
 }
 
@@ -147,11 +144,10 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         true => look_at(file).await.map_err(unreadable)?,
         false => (SchemaState::Empty, None),
     };
-    match found {
-        SchemaState::Foreign => return Err(OpenFault::Foreign { path: file.into() }),
-        SchemaState::Version(version) => refuse_future(version)?,
-        SchemaState::Empty => {}
+    if found == SchemaState::Foreign {
+        return Err(OpenFault::Foreign { path: file.into() });
     }
+    found.check()?;
 
     if matches!(found, SchemaState::Empty | SchemaState::Version(0)) {
         refuse_gone(file, &options.data_dir)?;
@@ -194,10 +190,7 @@ async fn open_postgres(
     let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
 
-    if let SchemaState::Version(version) = pool.run_read(migrate::look).await? {
-        refuse_future(version)?;
-    }
-
+    pool.run_read(migrate::look).await?.check()?;
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))
@@ -230,15 +223,6 @@ fn refuse_gone(file: &Path, data_dir: &Path) -> Result<(), OpenFault> {
     })
 }
 
-fn refuse_future(found: i64) -> Result<(), OpenFault> {
-    let known = migrate::newest();
-    if found > known {
-        Err(OpenFault::Future { found, known })
-    } else {
-        Ok(())
-    }
-}
-
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
     // Another process may be migrating the same file: each try waits a second for its lock.
     let mut tries = PATIENCE.as_secs();
@@ -253,7 +237,7 @@ async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
         }
     };
     // Checked again: a newer node may have migrated between the first look and this transaction.
-    refuse_future(found)
+    found.check()
 }
 
 /// Returns whether a database exists; an empty file is none.
@@ -277,7 +261,9 @@ async fn look_at(file: &Path) -> Result<(SchemaState, Option<Vec<u8>>), Error> {
         tx.begin(Mode::Read)?;
         let found = migrate::look(&mut tx)?;
         let mark = match found {
-            SchemaState::Version(_) => tx.one(secrets::MARK, &[])?,
+            SchemaState::Version(_) | SchemaState::Unmarked(_) | SchemaState::Differs(_) => {
+                tx.one(secrets::MARK, &[])?
+            }
             SchemaState::Empty | SchemaState::Foreign => None,
         };
         Ok((found, mark.map(|(mark,)| mark)))

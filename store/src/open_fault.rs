@@ -70,6 +70,22 @@ pub enum OpenFault {
         /// Version of this build.
         known: i64,
     },
+    /// The database is from before the first release, and no way leads from its version to this one's.
+    #[error(
+        "the database is of version {found}, from before 0.1.0: start build c486631c once, which brings it to version 49, then this one"
+    )]
+    TooOld {
+        /// Version of the database.
+        found: i64,
+    },
+    /// Another build from before the first release made the database, with another text of the same migration.
+    #[error(
+        "the database was made by another build from before 0.1.0, whose schema of version {found} differs: run the build that made it, or name an empty database"
+    )]
+    AnotherSchema {
+        /// Version of the migration that differs.
+        found: i64,
+    },
     /// PostgreSQL without a master key.
     #[error(
         "secrets.master_key is not set: with PostgreSQL every node needs the same one, of at least 32 characters (`openssl rand -base64 32` makes one)"

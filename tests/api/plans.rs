@@ -196,23 +196,31 @@ fn is_planned(statement: &str) -> bool {
     ["SELECT", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&first)
 }
 
+fn query_plan(connection: &rusqlite::Connection, statement: &str) -> rusqlite::Result<Vec<String>> {
+    let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}"))?;
+    // Its parameters stay unbound.
+    let mut rows = explained.raw_query();
+    let mut steps = Vec::new();
+    while let Some(row) = rows.next()? {
+        steps.push(row.get("detail")?);
+    }
+    Ok(steps)
+}
+
 /// Returns the plan steps that scan a whole table, or sort all contacts that match.
 async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
     match beside {
         Beside::Sqlite(connection) => {
-            let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
-            let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sql)
-                .fetch_all(connection)
-                .await
-                .unwrap_or_else(|fault| panic!("{fault}: {statement}"));
-            let steps = rows.into_iter().map(|(.., step)| step);
+            let steps = query_plan(connection, statement);
+            let steps = steps.unwrap_or_else(|fault| panic!("{fault}: {statement}"));
             let is_scan = |step: &str| step.starts_with("SCAN ") && step != "SCAN CONSTANT ROW";
             let is_sort = |step: &str| {
                 step == "USE TEMP B-TREE FOR ORDER BY" && statement.contains("FROM contacts")
             };
-            steps
-                .filter(|step| is_scan(step) || is_sort(step))
-                .collect()
+            let whole = steps
+                .into_iter()
+                .filter(|step| is_scan(step) || is_sort(step));
+            whole.collect()
         }
         Beside::Postgres(connection) => {
             let values = (1..100).take_while(|n| statement.contains(&format!("${n}")));

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::idempotency::{ask, is_replay};
 use crate::pages::{form_token, link, log_in, org_of, submit, visit};
-use crate::test_api::{Answer, NOW, TestApi, id_of, pass};
-use crate::test_db::{TestDb, beside};
+use crate::test_api::{Answer, TestApi, id_of, pass};
+use crate::test_db::TestDb;
 
 /// Number of concurrent requests.
 const MANY: usize = 100;
@@ -401,21 +401,22 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
 
 /// Records ten thousand handoffs one second apart, the last of them a second ago.
 async fn ten_thousand(api: &TestApi, org: Uuid) {
+    // They begin ten thousand and one seconds before the clock of the tests.
     const HANDOFFS: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
-        SELECT gen_random_uuid(), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn, $2 + turn * CAST(1000000 AS BIGINT) FROM turns";
+        SELECT gen_random_uuid(), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn,
+            (1769860800 - 10001 + CAST(turn AS BIGINT)) * 1000000 FROM turns";
     const ON_SQLITE: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
-        SELECT randomblob(16), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn, $2 + turn * CAST(1000000 AS BIGINT) FROM turns";
+        SELECT randomblob(16), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn,
+            (1769860800 - 10001 + turn) * 1000000 FROM turns";
     let sql = if api.db.is_postgres() {
         HANDOFFS
     } else {
         ON_SQLITE
     };
-    let before = i64::try_from(NOW.as_micros()).expect("a time") - 10_001 * 1_000_000;
-    let mut connection = api.db.beside().await;
-    let made = beside!(connection, to => sqlx::query(sql).bind(org).bind(before).execute(to).await.map(|done| done.rows_affected()));
-    assert_eq!(made.expect("inserted"), 10_000);
+    let made = api.db.beside().await.execute(sql, Some(org)).await;
+    assert_eq!(made, 10_000);
 }
 
 async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &TestApi) {

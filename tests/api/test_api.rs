@@ -28,7 +28,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::test_db::{TestDb, beside};
+use crate::test_db::TestDb;
 
 /// 2026-01-31T12:00:00Z
 pub(crate) const NOW: Moment = Moment::from_secs(1_769_860_800);
@@ -204,35 +204,28 @@ impl TestApi {
     pub(crate) async fn members(&self, org: Uuid) -> Vec<(String, String, String)> {
         let sql = "SELECT users.email, users.name, roles.name FROM membership_roles JOIN users ON users.id = user_id
                    JOIN roles ON roles.id = role_id WHERE membership_roles.org_id = $1 ORDER BY users.email, roles.name";
-        let mut connection = self.db.beside().await;
-        let rows = beside!(connection, to => sqlx::query_as(sql).bind(org).fetch_all(to).await);
-        rows.expect("members are read")
+        let rows = self.db.beside().await.rows(sql, Some(org)).await;
+        let members = rows
+            .into_iter()
+            .map(|row| row.try_into().expect("three columns"));
+        members
+            .map(|[email, name, role]: [String; 3]| (email, name, role))
+            .collect()
     }
 
     /// Breaks the schema by a statement past the store: the database goes on answering, and requests that need the table fail.
     pub(crate) async fn break_by(&self, sql: &'static str) {
-        let mut connection = self.db.beside().await;
-        let done = beside!(connection, to => sqlx::query(sql).execute(to).await.map(|done| done.rows_affected()));
-        done.expect(sql);
+        self.db.beside().await.execute(sql, None).await;
     }
 
     /// Runs a query past the store and returns its texts.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
-        let mut connection = self.db.beside().await;
-        let rows: Result<Vec<(String,)>, _> =
-            beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
-        rows.expect(sql).into_iter().map(|(text,)| text).collect()
+        self.db.beside().await.rows(sql, None).await.concat()
     }
 
     /// Runs a query past the store and returns its octets.
     pub(crate) async fn octets(&self, sql: &'static str) -> Vec<Vec<u8>> {
-        let mut connection = self.db.beside().await;
-        let rows: Result<Vec<(Vec<u8>,)>, _> =
-            beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
-        rows.expect(sql)
-            .into_iter()
-            .map(|(octets,)| octets)
-            .collect()
+        self.db.beside().await.rows(sql, None).await.concat()
     }
 
     /// Makes a verified number of the org.

@@ -4,7 +4,11 @@
 //! (see `trunkline_testkit::postgres`) and dropped with the test: a database for each would take the server a second. Tests of rules that the
 //! database enforces run on both in any case.
 
-use sqlx::{Connection as _, PgConnection, SqliteConnection};
+use rusqlite::params_from_iter;
+use rusqlite::types::FromSql;
+use sqlx::postgres::PgRow;
+use sqlx::query::Query;
+use sqlx::{Connection as _, PgConnection, Postgres, Row as _};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -25,20 +29,56 @@ struct Schema {
 
 /// A connection past the store.
 pub(crate) enum Beside {
-    Sqlite(SqliteConnection),
+    Sqlite(rusqlite::Connection),
     Postgres(PgConnection),
 }
 
-/// Runs `$body` on whichever database the connection is to.
-macro_rules! beside {
-    ($connection:expr, $to:ident => $body:expr) => {
-        match $connection {
-            $crate::test_db::Beside::Sqlite(ref mut $to) => $body,
-            $crate::test_db::Beside::Postgres(ref mut $to) => $body,
+impl Beside {
+    /// Runs a statement whose `$1` is the org, if it has one; returns the number of rows changed.
+    pub(crate) async fn execute(&mut self, sql: &'static str, org: Option<Uuid>) -> u64 {
+        match self {
+            Self::Sqlite(connection) => {
+                let done = connection.execute(sql, params_from_iter(org));
+                done.expect(sql) as u64
+            }
+            Self::Postgres(connection) => {
+                let query = org.into_iter().fold(sqlx::query(sql), Query::bind);
+                query.execute(connection).await.expect(sql).rows_affected()
+            }
         }
-    };
+    }
+
+    /// Returns the rows of a query that has columns of one type, and the org as `$1`, if any.
+    pub(crate) async fn rows<T: Cell>(
+        &mut self,
+        sql: &'static str,
+        org: Option<Uuid>,
+    ) -> Vec<Vec<T>> {
+        match self {
+            Self::Sqlite(connection) => {
+                let mut statement = connection.prepare(sql).expect(sql);
+                let columns = statement.column_count();
+                let rows = statement.query_map(params_from_iter(org), |row| {
+                    (0..columns).map(|at| row.get(at)).collect()
+                });
+                rows.expect(sql).collect::<Result<_, _>>().expect(sql)
+            }
+            Self::Postgres(connection) => {
+                let query = org.into_iter().fold(sqlx::query(sql), Query::bind);
+                let rows = query.fetch_all(connection).await.expect(sql);
+                let cells = |row: &PgRow| (0..row.len()).map(|at| row.get(at)).collect();
+                rows.iter().map(cells).collect()
+            }
+        }
+    }
 }
-pub(crate) use beside;
+
+/// Type of a column that both databases can give.
+pub(crate) trait Cell:
+    FromSql + for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>
+{
+}
+impl<T: FromSql + for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>> Cell for T {}
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -89,8 +129,7 @@ impl TestDb {
             }
             None => {
                 let file = self.folder.path().join("trunkline.db");
-                let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
-                Beside::Sqlite(connection.await.expect("it opens"))
+                Beside::Sqlite(rusqlite::Connection::open(file).expect("it opens"))
             }
         }
     }

@@ -2,8 +2,6 @@
 
 use std::net::{TcpListener, UdpSocket};
 
-use sqlx::Connection as _;
-
 use trunkline_testkit::shell::Shell;
 
 /// Runs `serve` (and a command that doesn't serve, if the same fault stops it), which must fail and change nothing.
@@ -210,19 +208,9 @@ fn an_unreadable_database() {
 
 /// Checkpoints a database into its one file.
 fn fold(file: &std::path::Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        let url = format!("sqlite:{}", file.display());
-        let mut database = sqlx::SqliteConnection::connect(&url)
-            .await
-            .expect("the database opens");
-        let sql = "PRAGMA journal_mode = DELETE";
-        sqlx::raw_sql(sql).execute(&mut database).await.expect(sql);
-        database.close().await.expect("the database closes");
-    });
+    let database = rusqlite::Connection::open(file).expect("the database opens");
+    let folded = database.pragma_update(None, "journal_mode", "DELETE");
+    folded.expect("no write-ahead log");
 }
 
 /// An installation damaged by a disk fault or by mistake is not initialized anew.
@@ -312,24 +300,11 @@ fn a_migration_from_the_future() {
     let shell = Shell::new();
     shell.json(&["org", "create", "--name", "Acme"]);
 
-    let url = format!(
-        "sqlite:{}",
-        shell.path("trunkline-data/trunkline.db").display()
-    );
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-
-    runtime.block_on(async {
-        let mut database = sqlx::SqliteConnection::connect(&url)
-            .await
-            .expect("the database opens");
-        let sql =
-            "INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'later', 0)";
-        sqlx::raw_sql(sql).execute(&mut database).await.expect(sql);
-        database.close().await.expect("the database closes");
-    });
+    let file = shell.path("trunkline-data/trunkline.db");
+    let database = rusqlite::Connection::open(file).expect("the database opens");
+    let sql = "INSERT INTO schema_migrations (version, name, fingerprint, applied_at) VALUES (9999, 'later', '', 0)";
+    database.execute(sql, []).expect(sql);
+    drop(database);
 
     let free = [
         "--set",

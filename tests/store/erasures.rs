@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::TransferTarget;
@@ -170,43 +170,50 @@ pub(crate) async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure 
 
 /// Returns every value of every table as text, each with its table.
 pub(crate) async fn dump(db: &TestDb) -> Vec<(String, String)> {
-    macro_rules! dumped {
-        ($connection:expr, $tables:expr, $all:expr) => {{
-            let mut connection = $connection.await.expect("the database answers");
-            let tables: Vec<(String, String)> = sqlx::query_as($tables)
-                .fetch_all(&mut connection)
-                .await
-                .expect("columns");
-            let mut values = Vec::new();
-            for (table, column) in tables {
-                let sql = format!($all, table = table, column = column);
-                let rows: Vec<(Option<String>,)> = sqlx::query_as(AssertSqlSafe(sql))
-                    .fetch_all(&mut connection)
-                    .await
-                    .expect("values");
-                let rows = rows.into_iter().filter_map(|(value,)| value);
-                values.extend(rows.map(|value| (format!("{table}.{column}"), value)));
-            }
-            connection.close().await.expect("closed");
-            values
-        }};
-    }
     match &db.options.url {
-        Some(url) => dumped!(
-            PgConnection::connect(url),
-            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'",
-            "SELECT \"{column}\"::text FROM {table}"
-        ),
-        None => {
-            let file = db.options.data_dir.join("trunkline.db");
-            dumped!(
-                SqliteConnection::connect(&format!("sqlite:{}", file.display())),
-                "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
-                 WHERE tables.type = 'table'",
-                "SELECT CAST(\"{column}\" AS TEXT) FROM {table} WHERE typeof(\"{column}\") <> 'blob'"
-            )
+        Some(url) => dump_postgres(url).await.expect("values"),
+        None => dump_sqlite(&db.sqlite()).expect("values"),
+    }
+}
+
+async fn dump_postgres(url: &str) -> sqlx::Result<Vec<(String, String)>> {
+    let mut connection = PgConnection::connect(url).await?;
+    let tables = "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'";
+    let tables: Vec<(String, String)> = sqlx::query_as(tables).fetch_all(&mut connection).await?;
+
+    let mut values = Vec::new();
+    for (table, column) in tables {
+        let sql = format!("SELECT \"{column}\"::text FROM {table} WHERE \"{column}\" IS NOT NULL");
+        let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_all(&mut connection)
+            .await?;
+        values.extend(
+            rows.into_iter()
+                .map(|value| (format!("{table}.{column}"), value)),
+        );
+    }
+    connection.close().await?;
+    Ok(values)
+}
+
+fn dump_sqlite(connection: &rusqlite::Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut tables = connection.prepare(
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+         WHERE tables.type = 'table'",
+    )?;
+    let tables = tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let tables: Vec<(String, String)> = tables.collect::<Result<_, _>>()?;
+
+    let mut values = Vec::new();
+    for (table, column) in tables {
+        let mut read = connection.prepare(&format!(
+            "SELECT CAST(\"{column}\" AS TEXT) FROM {table} WHERE typeof(\"{column}\") NOT IN ('blob', 'null')"
+        ))?;
+        for value in read.query_map([], |row| row.get(0))? {
+            values.push((format!("{table}.{column}"), value?));
         }
     }
+    Ok(values)
 }
 
 /// Returns the places that still name the contact: values, or octets of SQLite's files.

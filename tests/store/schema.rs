@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use sqlx::{Connection as _, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use trunkline_store::OpenFault;
 
-use crate::test_db::{TestDb, on_postgres};
+use crate::test_db::{TestDb, on_postgres, on_sqlite};
 
 /// Returns name, common type and constraints of each column, by table.
 fn columns(sql: &str) -> BTreeMap<String, Vec<String>> {
@@ -142,23 +143,18 @@ const POSTGRES_INDEXES: &str = "SELECT named.relname || ' ON ' || tables.relname
     JOIN pg_namespace AS spaces ON spaces.oid = tables.relnamespace
     WHERE spaces.nspname = 'public' AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u', 'x'))";
 
-async fn on_sqlite_file(db: &TestDb) -> Told {
-    let file = db.options.data_dir.join("trunkline.db");
-    let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
-    let mut connection = connection.await.expect("it opens");
-    let mut told = Told::new();
+fn on_sqlite_file(db: &TestDb) -> Told {
+    let rows = [SQLITE_COLUMNS, SQLITE_INDEXES].into_iter();
+    rows.flat_map(|sql| texts(&db.sqlite(), sql))
+        .map(|row| row.replace("BIGINT", "INTEGER"))
+        .collect()
+}
 
-    for sql in [SQLITE_COLUMNS, SQLITE_INDEXES] {
-        let rows: Vec<(String,)> = sqlx::query_as(sql)
-            .fetch_all(&mut connection)
-            .await
-            .expect(sql);
-        told.extend(
-            rows.into_iter()
-                .map(|(row,)| row.replace("BIGINT", "INTEGER")),
-        );
-    }
-    told
+/// Returns the rows of a query that has one column of text.
+fn texts(database: &rusqlite::Connection, sql: &str) -> Vec<String> {
+    let mut statement = database.prepare(sql).expect(sql);
+    let rows = statement.query_map([], |row| row.get(0)).expect(sql);
+    rows.collect::<Result<_, _>>().expect(sql)
 }
 
 async fn on_server(db: &TestDb) -> Told {
@@ -197,7 +193,7 @@ fn both_databases_have_the_same_schema() {
             let beside = TestDb::new(None);
             db.open().await.close().await;
             beside.open().await.close().await;
-            let (ours, theirs) = (on_sqlite_file(&beside).await, on_server(db).await);
+            let (ours, theirs) = (on_sqlite_file(&beside), on_server(db).await);
             let only_ours: Vec<_> = ours.difference(&theirs).collect();
             let only_theirs: Vec<_> = theirs.difference(&ours).collect();
             assert!(
@@ -207,4 +203,154 @@ fn both_databases_have_the_same_schema() {
             assert!(ours.len() > 100, "{ours:#?}");
         })
     });
+}
+
+/// Whose rows a database of version 49 holds where the way from there changes or adds something: a partner, its org, an agent, and a network
+/// that was dedicated to the org.
+const ROWS_OF_49: &str = "
+    INSERT INTO partners (id, name, active, created_at) VALUES ('00000000000000000000000000000001', 'Reseller', TRUE, 7);
+    INSERT INTO orgs (id, partner_id, name, widget_token, language, created_at, requests_per_minute, sessions_emptied_to)
+        VALUES ('00000000000000000000000000000002', '00000000000000000000000000000001', 'Acme', 'w', 'en', 8, 5, 6);
+    INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
+        VALUES ('00000000000000000000000000000003', '00000000000000000000000000000002', 'Echo', 'inbound', 'en', '', TRUE, '[]', TRUE, 9, 9);
+    INSERT INTO dedications (network, org_id, created_at) VALUES ('192.0.2.0/24', '00000000000000000000000000000002', 9);";
+const SQLITE_49: &str = include_str!("../../fixtures/forerunner/sqlite.sql");
+const POSTGRES_49: &str = include_str!("../../fixtures/forerunner/postgres.sql");
+
+/// Puts a database of version 49 in the place of a new one, whose keys stay.
+fn replace_by_49(db: &TestDb) {
+    let file = db.options.data_dir.join("trunkline.db");
+    std::fs::remove_file(file).expect("the new one goes");
+    let rows = ROWS_OF_49.replace("('0", "(x'0").replace(", '0", ", x'0");
+    let script = format!("{SQLITE_49}\n{rows}");
+    db.sqlite().execute_batch(&script).expect("version 49");
+}
+
+/// The statements that make the schema, without comments, quotes and blanks, and the rows that it begins with.
+fn sqlite_dump(db: &TestDb) -> BTreeSet<String> {
+    let database = db.sqlite();
+    let statements = texts(
+        &database,
+        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL",
+    );
+    let plain = |statement: String| {
+        let lines = statement.lines().map(|line| match line.split_once("--") {
+            Some((before, _)) => before,
+            None => line,
+        });
+        let text = lines.collect::<String>();
+        text.chars()
+            .filter(|c| !c.is_whitespace() && *c != '"')
+            .collect()
+    };
+    let mut dump: BTreeSet<String> = statements.into_iter().map(plain).collect();
+    let seeds = "SELECT list || ' ' || last FROM drawn UNION ALL SELECT id || ' ' || seq FROM changes_pruned";
+    dump.extend(texts(&database, seeds));
+    let versions = "SELECT version || ' ' || name || ' ' || fingerprint FROM schema_migrations";
+    dump.extend(texts(&database, versions));
+    dump
+}
+
+#[test]
+fn a_sqlite_database_of_version_49_becomes_a_new_one() {
+    on_sqlite(|db| {
+        Box::pin(async move {
+            db.open().await.close().await;
+            let new = sqlite_dump(db);
+            replace_by_49(db);
+            db.open().await.close().await;
+
+            assert_same(&new, &sqlite_dump(db));
+            let kept = "SELECT partners.name || ' ' || orgs.name || ' ' || agents.name || ' ' || dedications.network || ' ' || no_proof
+                FROM dedications, agents JOIN orgs ON orgs.id = org_id JOIN partners ON partners.id = partner_id";
+            let rows = texts(&db.sqlite(), kept);
+            assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 1"]);
+        })
+    });
+}
+
+const POSTGRES_DUMP: [&str; 5] = [
+    "SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || COALESCE(column_default, '')
+         || ' ' || is_identity || ' ' || COALESCE(identity_generation, '') FROM information_schema.columns WHERE table_schema = 'public'",
+    "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+         WHERE connamespace = 'public'::regnamespace",
+    "SELECT list || ' ' || last FROM drawn UNION ALL SELECT id || ' ' || seq FROM changes_pruned",
+    "SELECT version || ' ' || name || ' ' || fingerprint FROM schema_migrations",
+];
+
+async fn postgres_dump(connection: &mut PgConnection) -> BTreeSet<String> {
+    let mut dump = BTreeSet::new();
+    for sql in POSTGRES_DUMP {
+        let rows: Vec<String> = sqlx::query_scalar(sql)
+            .fetch_all(&mut *connection)
+            .await
+            .expect(sql);
+        dump.extend(rows);
+    }
+    dump
+}
+
+#[test]
+fn a_postgresql_database_of_version_49_becomes_a_new_one() {
+    on_postgres(|db| {
+        Box::pin(async move {
+            let url = db.options.url.as_deref().expect("a server's");
+            let mut connection = PgConnection::connect(url).await.expect("it answers");
+            db.open().await.close().await;
+            let new = postgres_dump(&mut connection).await;
+            // The keys stay.
+            let script = format!(
+                "ALTER SCHEMA public RENAME TO fresh; CREATE SCHEMA public; {POSTGRES_49}
+                 {ROWS_OF_49} INSERT INTO secrets SELECT * FROM fresh.secrets; DROP SCHEMA fresh CASCADE"
+            );
+            let made = sqlx::raw_sql(AssertSqlSafe(script))
+                .execute(&mut connection)
+                .await;
+            made.expect("version 49");
+            db.open().await.close().await;
+
+            assert_same(&new, &postgres_dump(&mut connection).await);
+            let kept = "SELECT partners.name || ' ' || orgs.name || ' ' || agents.name || ' ' || dedications.network || ' ' || no_proof
+                FROM dedications, agents JOIN orgs ON orgs.id = org_id JOIN partners ON partners.id = partner_id";
+            let rows: Vec<String> = sqlx::query_scalar(kept)
+                .fetch_all(&mut connection)
+                .await
+                .expect(kept);
+            assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 true"]);
+        })
+    });
+}
+
+fn assert_same(new: &BTreeSet<String>, upgraded: &BTreeSet<String>) {
+    let new_alone: Vec<_> = new.difference(upgraded).collect();
+    let upgraded_alone: Vec<_> = upgraded.difference(new).collect();
+    assert!(
+        new_alone.is_empty() && upgraded_alone.is_empty(),
+        "in a new database alone: {new_alone:#?}; in an upgraded one alone: {upgraded_alone:#?}"
+    );
+    assert!(new.len() > 100, "{new:#?}");
+}
+
+crate::on_both!(other_schemas_are_refused);
+
+/// Anything older than version 49, and a schema of the same version with another text, is refused with the way out, and stays as it is.
+async fn other_schemas_are_refused(db: &TestDb) {
+    db.open().await.close().await;
+    db.execute("UPDATE schema_migrations SET fingerprint = 'another'")
+        .await;
+    let fault = db.try_open().await.expect_err("another schema");
+    assert!(matches!(fault, OpenFault::AnotherSchema { found: 1 }));
+    assert!(fault.to_string().contains("the build that made it"));
+
+    db.execute("ALTER TABLE schema_migrations DROP COLUMN fingerprint; UPDATE schema_migrations SET version = 48")
+        .await;
+    let fault = db.try_open().await.expect_err("an old schema");
+    assert!(matches!(fault, OpenFault::TooOld { found: 48 }));
+    assert!(fault.to_string().contains("start build c486631c once"));
+
+    db.execute("UPDATE schema_migrations SET version = 50")
+        .await;
+    let fault = db.try_open().await.expect_err("no schema of 49");
+    assert!(matches!(fault, OpenFault::AnotherSchema { found: 50 }));
 }

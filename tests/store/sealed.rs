@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use rusqlite::Connection;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
@@ -198,42 +199,50 @@ fn sealer(store: &Store) -> Vec<u8> {
 
 /// Returns the columns of the whole database that hold a value of this key.
 async fn columns_of(db: &TestDb, key: &[u8]) -> BTreeSet<String> {
-    const OF_SQLITE: &str = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
-        WHERE tables.type = 'table' AND columns.type = 'BLOB'";
-    const OF_POSTGRES: &str =
-        "SELECT table_name::text, column_name::text FROM information_schema.columns
-        WHERE table_schema = 'public' AND data_type = 'bytea'";
-    macro_rules! found {
-        ($connection:expr, $columns:expr) => {{
-            let mut connection = $connection.await.expect("the database answers");
-            let columns: Vec<(String, String)> = sqlx::query_as($columns)
-                .fetch_all(&mut connection)
-                .await
-                .expect("columns");
-            let mut found = BTreeSet::new();
-            for (table, column) in columns {
-                let sql = format!("SELECT COUNT(*) FROM {table} WHERE substr({column}, 1, 8) = $1");
-                let (count,): (i64,) = sqlx::query_as(AssertSqlSafe(sql))
-                    .bind(key.to_vec())
-                    .fetch_one(&mut connection)
-                    .await
-                    .expect("a count");
-                if count > 0 {
-                    found.insert(format!("{table}.{column}"));
-                }
-            }
-            connection.close().await.expect("closed");
-            found
-        }};
-    }
     match &db.options.url {
-        Some(url) => found!(PgConnection::connect(url), OF_POSTGRES),
-        None => {
-            let file = db.options.data_dir.join("trunkline.db");
-            let url = format!("sqlite:{}", file.display());
-            found!(SqliteConnection::connect(&url), OF_SQLITE)
+        Some(url) => columns_of_postgres(url, key).await.expect("columns"),
+        None => columns_of_sqlite(&db.sqlite(), key).expect("columns"),
+    }
+}
+
+fn columns_of_sqlite(database: &Connection, key: &[u8]) -> rusqlite::Result<BTreeSet<String>> {
+    let mut columns = database.prepare(
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+         WHERE tables.type = 'table' AND columns.type = 'BLOB'",
+    )?;
+    let columns = columns.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let columns: Vec<(String, String)> = columns.collect::<Result<_, _>>()?;
+
+    let mut holding = BTreeSet::new();
+    for (table, column) in columns {
+        let count = format!("SELECT COUNT(*) FROM {table} WHERE substr({column}, 1, 8) = $1");
+        let count: i64 = database.query_row(&count, [key], |row| row.get(0))?;
+        if count > 0 {
+            holding.insert(format!("{table}.{column}"));
         }
     }
+    Ok(holding)
+}
+
+async fn columns_of_postgres(url: &str, key: &[u8]) -> sqlx::Result<BTreeSet<String>> {
+    let mut connection = PgConnection::connect(url).await?;
+    let columns = "SELECT table_name::text, column_name::text FROM information_schema.columns
+        WHERE table_schema = 'public' AND data_type = 'bytea'";
+    let columns: Vec<(String, String)> = sqlx::query_as(columns).fetch_all(&mut connection).await?;
+
+    let mut holding = BTreeSet::new();
+    for (table, column) in columns {
+        let count = format!("SELECT COUNT(*) FROM {table} WHERE substr({column}, 1, 8) = $1");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(count))
+            .bind(key)
+            .fetch_one(&mut connection)
+            .await?;
+        if count > 0 {
+            holding.insert(format!("{table}.{column}"));
+        }
+    }
+    connection.close().await?;
+    Ok(holding)
 }
 
 /// Returns the sealed columns of this database; SQLite also has a text that checks the key.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection, SqliteConnection};
+use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_routing::E164;
@@ -126,6 +126,12 @@ impl TestDb {
         Store::open(&self.options, NOW).await
     }
 
+    /// Opens the database's file past the store.
+    pub(crate) fn sqlite(&self) -> rusqlite::Connection {
+        let file = self.options.data_dir.join("trunkline.db");
+        rusqlite::Connection::open(file).expect("the database opens")
+    }
+
     /// Runs a statement past the store, in SQL that both databases share.
     pub(crate) async fn execute(&self, sql: &'static str) {
         match &self.options.url {
@@ -139,18 +145,7 @@ impl TestDb {
                     .expect(sql);
             }
             None => {
-                let file = format!(
-                    "sqlite:{}",
-                    self.options.data_dir.join("trunkline.db").display()
-                );
-                let mut connection = SqliteConnection::connect(&file)
-                    .await
-                    .expect("the database opens");
-                sqlx::raw_sql(sql)
-                    .execute(&mut connection)
-                    .await
-                    .expect(sql);
-                connection.close().await.expect("the database closes");
+                self.sqlite().execute_batch(sql).expect(sql);
             }
         }
     }

@@ -163,9 +163,9 @@ async fn open(config: &Config) -> Result<Store, Finding> {
             CHECK,
             "There is no database yet; trunkline quickstart or trunkline serve creates one.",
         )),
-        DatabaseAtStartup::Older { found, known } => Err(Finding::error(
+        DatabaseAtStartup::Older => Err(Finding::error(
             CHECK,
-            format!("The database is of an older version ({found}, this program's is {known})."),
+            "The database is from an older version of this program.",
             "Make a backup, then start the daemon of this version: it brings the database up to date.",
         )),
     }

@@ -1,9 +1,0 @@
--- Reserved and private peers that the operator's command line has tied to an org: it may name them.
-
-CREATE TABLE tied_peers (
-    org_id     BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
-    -- A host name, an address or a CIDR block.
-    peer       TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    PRIMARY KEY (org_id, peer)
-) STRICT, WITHOUT ROWID;
