@@ -24,7 +24,7 @@ axe:
     mkdir -p target/axe target/screenshots
     cp tests/web/axe/package.json tests/web/axe/package-lock.json target/axe/
     cd target/axe && npm ci --silent --no-audit --no-fund
-    TRUNKLINE_TEST_AXE="$PWD/target/axe/node_modules/axe-core/axe.min.js" TRUNKLINE_SCREENSHOTS="$PWD/target/screenshots" cargo test --test web every_page
+    TRUNKLINE_TEST_AXE="$PWD/target/axe/node_modules/axe-core/axe.min.js" TRUNKLINE_SCREENSHOTS="$PWD/target/screenshots" cargo test --test daemon every_page
 
 # What a fresh machine runs, PostgreSQL and packages included (root)
 ci:
@@ -96,23 +96,23 @@ soak minutes="60": build
 
 # `trunkline trace` in a pseudo-terminal under 100 calls/s: the org's limit untouched, memory flat (sipp)
 trace-soak minutes="10":
-    TRUNKLINE_TRACE_SOAK_S=$(({{minutes}} * 60)) cargo test --release --test cli a_load -- --nocapture
+    TRUNKLINE_TRACE_SOAK_S=$(({{minutes}} * 60)) cargo test --release --test daemon a_load -- --nocapture
 
 # kill -9 under load, twenty times
 kill-rounds rounds="20":
-    TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test kill -- --nocapture
+    TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test daemon kill:: -- --nocapture
 
 # kill -9 the moment that calls are answered, two hundred times
 kill-answers rounds="200":
-    TRUNKLINE_KILL_ANSWERS={{rounds}} cargo test --release --test torture kept -- --nocapture
+    TRUNKLINE_KILL_ANSWERS={{rounds}} cargo test --release --test daemon torture::kept -- --nocapture
 
 # kill -9 while clients write over the API, a hundred times on SQLite and on PostgreSQL each
 kill-writes rounds="100":
-    TRUNKLINE_KILL_WRITE_ROUNDS={{rounds}} cargo test --release --test kill writes -- --nocapture
+    TRUNKLINE_KILL_WRITE_ROUNDS={{rounds}} cargo test --release --test daemon kill::writes -- --nocapture
 
 # kill -9 of a process that records simulated calls: usage is what was made, to the call and the second
 kill-usage calls="100000" kills="20":
-    TRUNKLINE_KILL_USAGE_CALLS={{calls}} TRUNKLINE_KILL_USAGE_KILLS={{kills}} cargo test --release --test kill usage -- --nocapture
+    TRUNKLINE_KILL_USAGE_CALLS={{calls}} TRUNKLINE_KILL_USAGE_KILLS={{kills}} cargo test --release --test daemon kill::usage -- --nocapture
 
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
@@ -134,7 +134,7 @@ spoken:
 # The golden trace made anew: a digest of what both peers see, for 5,000 simulated runs and every recorded flow
 golden:
     TRUNKLINE_GOLDEN=write cargo test -p trunkline-calls --test simulation golden
-    TRUNKLINE_GOLDEN=write cargo test --test replay golden
+    TRUNKLINE_GOLDEN=write cargo test --test daemon replay::golden
     git diff --stat fixtures/golden
 
 # The trace of one simulated run (a number) or one recorded flow (a name), to compare with another commit's
@@ -149,7 +149,7 @@ record name *rest:
 
 # A capture of so many megabytes, read by `capture import` and `replay`: what they use at their peak
 large-capture megabytes="1024":
-    TRUNKLINE_CAPTURE_MB={{megabytes}} cargo test --test replay large -- --nocapture --test-threads 1
+    TRUNKLINE_CAPTURE_MB={{megabytes}} cargo test --test daemon replay::large -- --nocapture --test-threads 1
 
 # Requests made up from the daemon's own OpenAPI document, so many for each operation
 schemathesis examples="200":

@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
-use sqlx::{Connection as _, Executor as _, Row as _};
+use rusqlite::Connection;
 
 /// Number of rows of each kind.
 #[derive(Clone, Copy, Debug)]
@@ -24,25 +23,15 @@ pub struct Rows {
 /// Error: the database can't be filled.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct CannotFill(#[from] sqlx::Error);
+pub struct CannotFill(#[from] rusqlite::Error);
 
 /// Fills the database `file`.
 ///
 /// # Errors
 /// It isn't the database of a daemon that has run `quickstart`, or SQLite fails.
 pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(sqlx::Error::Io)?;
-    Ok(runtime.block_on(filled(file, rows))?)
-}
-
-async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .journal_mode(SqliteJournalMode::Wal);
-    let mut database = SqliteConnection::connect_with(&options).await?;
+    let mut database = Connection::open(file)?;
+    database.pragma_update(None, "journal_mode", "WAL")?;
     let Rows {
         orgs,
         contacts,
@@ -51,9 +40,8 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         numbers,
     } = rows;
 
-    let mut writing = database.begin().await?;
-    let own = writing.fetch_one("SELECT id, created_at FROM orgs").await?;
-    let now: i64 = own.try_get("created_at")?;
+    let writing = database.transaction()?;
+    let now = created_at(&writing)?;
     let numbered = |count: u32| {
         format!(
             "WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})"
@@ -117,12 +105,16 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
     ];
 
     for statement in statements {
-        sqlx::query(sqlx::AssertSqlSafe(statement))
-            .execute(&mut *writing)
-            .await?;
+        writing.execute(&statement, [])?;
     }
-    writing.commit().await?;
-    database.close().await
+    writing.commit()?;
+    Ok(())
+}
+
+/// Returns the time at which the first org was made.
+fn created_at(database: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT created_at FROM orgs";
+    database.query_row(sql, [], |row| row.get(0))
 }
 
 /// Adds calls of the first org to the database `file`, a minute apart, the newest a minute ago.
@@ -130,20 +122,8 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
 /// # Errors
 /// Those of [`fill`].
 pub fn calls(file: &Path, count: u32) -> Result<(), CannotFill> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(sqlx::Error::Io)?;
-    Ok(runtime.block_on(called(file, count))?)
-}
-
-async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
-    let options = SqliteConnectOptions::new().filename(file);
-    let mut database = SqliteConnection::connect_with(&options).await?;
-    let now: i64 = sqlx::query("SELECT created_at FROM orgs")
-        .fetch_one(&mut database)
-        .await?
-        .try_get("created_at")?;
+    let database = Connection::open(file)?;
+    let now = created_at(&database)?;
 
     // One call in ten failed, and one in ten was refused.
     let statement = format!(
@@ -161,8 +141,6 @@ async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
          FROM numbered, orgs, agents"
     );
 
-    sqlx::query(sqlx::AssertSqlSafe(statement))
-        .execute(&mut database)
-        .await?;
-    database.close().await
+    database.execute(&statement, [])?;
+    Ok(())
 }

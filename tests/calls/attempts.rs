@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::outbound::{give_trunk, order};
-use crate::secured::secured;
+use crate::calls::outbound::{give_trunk, order};
+use crate::calls::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::process::free_port;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::ways_out;
+use crate::calls::ways_out;
 use trunkline_testkit::process::not_allowed;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Pbx, tools};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::events::told;
+use crate::calls::events::told;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Responder, tools};

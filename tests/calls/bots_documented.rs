@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::bots::{Bot, Caller, is_tone, setup};
+use crate::calls::bots::{Bot, Caller, is_tone, setup};
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::tools;
 

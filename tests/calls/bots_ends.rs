@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{Caller, set, setup};
+use crate::calls::bots::{Caller, set, setup};
 use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, http};
 
 /// Longer than the ten seconds after which a bot that acknowledges nothing counts as gone.

@@ -9,8 +9,8 @@ use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{BotServer, Daemon, Responder, Runtime, tools};
 
-use crate::bots::{Bot, Caller, PEER, is_tone, set, setup, token};
-use crate::outbound::give_trunk;
+use crate::calls::bots::{Bot, Caller, PEER, is_tone, set, setup, token};
+use crate::calls::outbound::give_trunk;
 
 /// Outcomes of the attempts of a call, in order.
 fn outcomes(daemon: &Daemon, record: &Value) -> Vec<String> {
@@ -139,7 +139,7 @@ fn the_caller_of_a_bot_that_followed_a_runtime_is_bridged() {
         &json!({"type": "sip", "uri": dead, "fallbacks": [server.url]}),
     );
     let sales = carrier.play("runtime_answers");
-    let is_bridged = crate::bots_transfers::is_bridged(&daemon, &server, &token);
+    let is_bridged = crate::calls::bots_transfers::is_bridged(&daemon, &server, &token);
     assert!(is_bridged.contains("m=audio 42000"), "{is_bridged}");
 
     sales.finish();

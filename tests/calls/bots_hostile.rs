@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{Caller, set, setup, token};
+use crate::calls::bots::{Caller, set, setup, token};
 use trunkline_testkit::bot::{BotSender, audio_of, text};
 use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bots::{Caller, set, setup};
+use crate::calls::bots::{Caller, set, setup};
 use trunkline_testkit::bot::audio_of;
 use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, http};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bots::{set, setup};
+use crate::calls::bots::{set, setup};
 use trunkline_testkit::on_wire::{JudgedStream, OnWire, tshark};
 use trunkline_testkit::process::skipped;
 use trunkline_testkit::shell::Shell;

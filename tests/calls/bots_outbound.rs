@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{PEER, set, setup};
-use crate::outbound::{CALLER_NUMBER, NUMBER, give_trunk, order};
+use crate::calls::bots::{PEER, set, setup};
+use crate::calls::outbound::{CALLER_NUMBER, NUMBER, give_trunk, order};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, offer};

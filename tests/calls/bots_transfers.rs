@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{Caller, PEER, receiver, set, setup, token};
-use crate::outbound::give_trunk;
+use crate::calls::bots::{Caller, PEER, receiver, set, setup, token};
+use crate::calls::outbound::give_trunk;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined,

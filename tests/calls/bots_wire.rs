@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{Caller, refused, set, setup, token};
+use crate::calls::bots::{Caller, refused, set, setup, token};
 use trunkline_testkit::bot::{Handshake, audio_of};
 use trunkline_testkit::talker::offer;
 use trunkline_testkit::{Authority, BotCall, BotServer, Daemon, DaemonSetup, Deadline, http};

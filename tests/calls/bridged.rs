@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::events::told;
-use crate::outbound::give_trunk;
+use crate::calls::events::told;
+use crate::calls::outbound::give_trunk;
 use trunkline_testkit::event_schema::assert_fits;
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Key, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{PEER, set, setup};
-use crate::outbound::{give_trunk, order};
+use crate::calls::bots::{PEER, set, setup};
+use crate::calls::outbound::{give_trunk, order};
 use trunkline_testkit::bot::audio_of;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::talker::Rtp;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::challenges::{order, trunk_with};
+use crate::calls::challenges::{order, trunk_with};
 use trunkline_testkit::leg::{Agent, Leg, contact_of, with_runtime, with_sdp};
 use trunkline_testkit::message::{SDP, status_of};
 use trunkline_testkit::{Message, Peer};

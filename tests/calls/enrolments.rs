@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::events::told;
+use crate::calls::events::told;
 use trunkline_testkit::carrier::Carrier;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::Bot;
+use crate::calls::bots::Bot;
 use trunkline_testkit::talker::{Rtp, offer};
 use trunkline_testkit::web_socket::{WebSocket, WebSocketMessage};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http, tools};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_sip::header::uri::{Host, Uri};
 
-use crate::secured::secured;
+use crate::calls::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Authority, DaemonSetup, Deadline, Responder, Runtime, tls, tools};

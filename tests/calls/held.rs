@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::outbound::{give_trunk, order};
+use crate::calls::outbound::{give_trunk, order};
 use trunkline_testkit::http;
 use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
 use trunkline_testkit::sipp::SippProcess;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{outbound, ways_out};
+use crate::calls::{outbound, ways_out};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Pbx, Peer, Responder, Runtime};

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 
 use serde_json::json;
 
-use crate::challenges::trunk_with;
+use crate::calls::challenges::trunk_with;
 use trunkline_testkit::leg::{
     ATTACKER, HONEST, PATIENCE, inbound, inbound_by, refuse, with_runtime, with_sdp,
 };

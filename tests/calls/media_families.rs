@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::outbound;
+use crate::calls::outbound;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, http, tools};
 
-use crate::guessing::Client;
+use crate::calls::guessing::Client;
 
 const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::challenges::{acme, order, trunk_with};
+use crate::calls::challenges::{acme, order, trunk_with};
 use trunkline_testkit::leg::{
     Agent, Harvest, Leg, PATIENCE, in_force, refuse, with_runtime, with_sdp,
 };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::challenges::{challenged, is_proof};
+use crate::calls::challenges::{challenged, is_proof};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, Harvest, Leg, WITHOUT_QOP, in_force, inbound_by, refuse, with_runtime,
@@ -165,7 +165,7 @@ fn a_runtime_without_a_pair_gets_no_digest() {
     setup.runtime(&setup.first_agent, &format!("sip:agent@{}", agent.end.own));
 
     let daemon = setup.serve();
-    crate::challenges::trunk_with(&daemon, Peer::new(daemon.sip()).own, &json!({}));
+    crate::calls::challenges::trunk_with(&daemon, Peer::new(daemon.sip()).own, &json!({}));
 
     let caller = Peer::new(daemon.sip());
     let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());

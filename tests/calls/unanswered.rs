@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::challenges::{challenged, is_proof, order, trunk_with};
+use crate::calls::challenges::{challenged, is_proof, order, trunk_with};
 use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, PATIENCE, WITHOUT_QOP, contact_of, inbound, inbound_by, refuse,
     with_runtime, with_sdp,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::outbound::{give_trunk, order};
+use crate::calls::outbound::{give_trunk, order};
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::leg::Leg;
 use trunkline_testkit::{

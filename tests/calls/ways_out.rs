@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
 
-use crate::outbound::{NUMBER, give_trunk, order};
-use crate::secured::secured;
+use crate::calls::outbound::{NUMBER, give_trunk, order};
+use crate::calls::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::{

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::shell::text;
 
-use crate::resources::{json_of, refused};
+use crate::cli::resources::{json_of, refused};
 
 /// Makes, changes and deletes orgs and partners, as the operator does.
 fn life_of_the_operators(setup: &DaemonSetup) {

@@ -28,7 +28,7 @@ fn run(daemon: &Daemon, pasted: &str, more: &str) {
 
 #[test]
 fn the_line_for_sipp_places_a_call() {
-    if !crate::has("sipp") {
+    if !crate::cli::has("sipp") {
         return;
     }
 
@@ -48,7 +48,7 @@ fn the_line_for_sipp_places_a_call() {
 
 #[test]
 fn the_line_for_baresip_places_a_call() {
-    if !crate::has("baresip") {
+    if !crate::cli::has("baresip") {
         return;
     }
 
@@ -94,7 +94,7 @@ fn the_line_for_baresip_places_a_call() {
 
 #[test]
 fn the_lines_for_kamailio_bring_a_call_to_the_agent() {
-    if !crate::has("kamailio") || !crate::has("sipp") {
+    if !crate::cli::has("kamailio") || !crate::cli::has("sipp") {
         return;
     }
     let daemon = DaemonSetup::new().serve();

@@ -240,7 +240,7 @@ fn it_goes_on_serving_and_its_key_works() {
 
 #[test]
 fn the_pasted_sipp_line_places_a_call() {
-    if !crate::has("sipp") {
+    if !crate::cli::has("sipp") {
         return;
     }
 
@@ -299,7 +299,7 @@ fn get(address: &str, path: &str, headers: &str) -> String {
 /// As after the installation of the package, whose service is running.
 #[test]
 fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
-    if !crate::has("sipp") {
+    if !crate::cli::has("sipp") {
         return;
     }
 

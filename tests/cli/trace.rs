@@ -189,7 +189,7 @@ fn place_call(daemon: &Daemon) {
 
 #[test]
 fn calls_are_shown_opened_and_saved_in_a_terminal() {
-    if !crate::has("sipp") || !crate::has("script") {
+    if !crate::cli::has("sipp") || !crate::cli::has("script") {
         return;
     }
 
@@ -222,7 +222,7 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
 
 #[test]
 fn calls_are_printed_saved_and_explained_without_a_terminal() {
-    if !crate::has("sipp") {
+    if !crate::cli::has("sipp") {
         return;
     }
 
@@ -356,7 +356,7 @@ fn a_load_costs_the_org_no_requests_and_little_memory() {
     /// Growth of memory from then on that passes.
     const GROWTH_KIB: u64 = 4 << 10;
 
-    if !crate::has("sipp") || !crate::has("script") {
+    if !crate::cli::has("sipp") || !crate::cli::has("script") {
         return;
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, NodeSetup, text};
-use crate::nodes::Pair;
-use crate::proxy::Proxy;
+use crate::e2e::node::{Node, NodeSetup, text};
+use crate::e2e::nodes::Pair;
+use crate::e2e::proxy::Proxy;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{DaemonSetup, Deadline, tools};
 

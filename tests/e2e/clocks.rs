@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::control::answered;
-use crate::node::{Node, NodeSetup};
-use crate::nodes::{Pair, ends};
+use crate::e2e::control::answered;
+use crate::e2e::node::{Node, NodeSetup};
+use crate::e2e::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::referred::Step::ByeComes;
 use trunkline_testkit::{DaemonSetup, Deadline, process, tools};

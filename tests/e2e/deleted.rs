@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::node::text;
-use crate::nodes::Pair;
+use crate::e2e::node::text;
+use crate::e2e::nodes::Pair;
 use trunkline_testkit::{Deadline, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, tools};
 
-use crate::node::{Node, NodeSetup, text};
+use crate::e2e::node::{Node, NodeSetup, text};
 
 /// Unpacks a data directory of that version; returns what its quickstart printed.
 fn unpack(name: &str, setup: &NodeSetup) -> Value {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, text};
-use crate::nodes::Pair;
+use crate::e2e::node::{Node, text};
+use crate::e2e::nodes::Pair;
 use trunkline_testkit::carrier::Carrier;
 use trunkline_testkit::{Deadline, tools};
 

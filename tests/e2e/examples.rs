@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::node::{NodeSetup, text};
+use crate::e2e::node::{NodeSetup, text};
 use trunkline_testkit::tools;
 
 /// Commands, and the answer printed after them.

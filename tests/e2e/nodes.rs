@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, NodeSetup, text};
+use crate::e2e::node::{Node, NodeSetup, text};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 

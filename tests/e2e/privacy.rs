@@ -10,8 +10,8 @@ use trunkline_store::{Options, Store};
 use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 use uuid::Uuid;
 
-use crate::node::{Node, NodeSetup, text};
-use crate::nodes::Pair;
+use crate::e2e::node::{Node, NodeSetup, text};
+use crate::e2e::nodes::Pair;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);

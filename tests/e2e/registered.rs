@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, NodeSetup, text};
-use crate::nodes::Pair;
+use crate::e2e::node::{Node, NodeSetup, text};
+use crate::e2e::nodes::Pair;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Talker, offer};

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kinds::{
+use crate::e2e::kinds::{
     ALLOWED, KNOWN, Kind, LISTED, NUMBER, ON_TRUNK, of_the_api, of_the_api_alone,
     of_the_command_line, of_the_dashboard,
 };
-use crate::node::{Node, NodeSetup, text};
-use crate::nodes::Pair;
+use crate::e2e::node::{Node, NodeSetup, text};
+use crate::e2e::nodes::Pair;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, Responder, http};
 

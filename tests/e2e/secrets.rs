@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, NodeSetup, text};
-use crate::talk::{Heard, collector, server};
+use crate::e2e::node::{Node, NodeSetup, text};
+use crate::e2e::talk::{Heard, collector, server};
 use trunkline_testkit::database::{Database, MASTER_KEY};
 use trunkline_testkit::{http, tools};
 

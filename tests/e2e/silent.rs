@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::node::{Node, text};
-use crate::nodes::Pair;
+use crate::e2e::node::{Node, text};
+use crate::e2e::nodes::Pair;
 use trunkline_testkit::Deadline;
 
 const LIMIT: Duration = Duration::from_secs(40);

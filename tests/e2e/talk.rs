@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::text;
-use crate::secrets::Scene;
+use crate::e2e::node::text;
+use crate::e2e::secrets::Scene;
 use trunkline_testkit::carrier::Carrier;
 use trunkline_testkit::{Caller, Credentials, Deadline, Runtime, Trace};
 

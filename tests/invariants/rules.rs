@@ -215,8 +215,8 @@ pub(crate) const MAY_DEPEND: [(&str, &[&str]); 11] = [
 /// Crates that only some of ours may depend on.
 const RESERVED: [(&str, &[&str]); 6] = [
     ("rsip", &["sip"]),
-    ("sqlx", &["store", "testkit", "bench"]),
-    ("rusqlite", &["store"]),
+    ("sqlx", &["store", "testkit"]),
+    ("rusqlite", &["store", "bench"]),
     ("tokio", &["store", "net", "testkit", "bench", "."]),
     ("axum", &["bench", "."]),
     ("hickory-resolver", &["."]),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::flows::Stage;
-use crate::traces::{Traced, text};
+use crate::replay::flows::Stage;
+use crate::replay::traces::{Traced, text};
 use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::process::Deadline;
 

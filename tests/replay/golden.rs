@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::flows::{Stage, names};
+use crate::replay::flows::{Stage, names};
 use trunkline_testkit::names::{Names, digest};
 
 /// Address of the daemon's listener in the flows.

@@ -1,6 +1,6 @@
 //! A flow with a planted change fails, over sockets and in the command's own process, and the output names the message and the part of it.
 
-use crate::flows::{Stage, agent_of, flow};
+use crate::replay::flows::{Stage, agent_of, flow};
 use trunkline_testkit::DaemonSetup;
 
 /// Messages of a flow, after the text before the first; each begins with its head.

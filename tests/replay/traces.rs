@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::flows::{Stage, folder};
+use crate::replay::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
 use trunkline_testkit::tools;
 

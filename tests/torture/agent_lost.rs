@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use crate::daemon_requests::runtime;
-use crate::handed_over::{ASTERISK, DONE, NUMBER, OVER, Pbx, RINGING};
-use crate::one_shard;
+use crate::torture::daemon_requests::runtime;
+use crate::torture::handed_over::{ASTERISK, DONE, NUMBER, OVER, Pbx, RINGING};
+use crate::torture::one_shard;
 use trunkline_testkit::DaemonSetup;
 
 const TEXT: &str = "Content-Type: text/plain\r\n";

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::caller::{Dialling, OFFER};
-use crate::daemon_requests::accepting;
-use crate::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
-use crate::one_shard;
+use crate::torture::caller::{Dialling, OFFER};
+use crate::torture::daemon_requests::accepting;
+use crate::torture::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
+use crate::torture::one_shard;
 use trunkline_testkit::{DaemonSetup, Deadline, Peer};
 
 /// A bridge calls the PBX that called; if that reaches nobody, the PBX gets a REFER before the transfer fails.

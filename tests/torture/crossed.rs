@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::caller::OFFER;
-use crate::handed_over::recorded;
+use crate::torture::caller::OFFER;
+use crate::torture::handed_over::recorded;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::peer::Transport;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::caller::OFFER;
-use crate::daemon_requests::{Neighbour, accepting, until};
-use crate::one_shard;
+use crate::torture::caller::OFFER;
+use crate::torture::daemon_requests::{Neighbour, accepting, until};
+use crate::torture::one_shard;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer, http};

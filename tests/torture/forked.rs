@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{accepting, runtime};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{accepting, runtime};
+use crate::torture::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};

@@ -7,9 +7,9 @@ use proptest::test_runner::TestRunner;
 
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{metric, runtime, until};
-use crate::{one_shard, served_by_one};
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{metric, runtime, until};
+use crate::torture::{one_shard, served_by_one};
 use trunkline_testkit::change::{Change, change, changed};
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};

@@ -3,9 +3,9 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use crate::caller::OFFER;
-use crate::intruders::Up;
-use crate::one_shard;
+use crate::torture::caller::OFFER;
+use crate::torture::intruders::Up;
+use crate::torture::one_shard;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{DaemonSetup, Message, Peer};
 

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{accepting, runtime, until};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{accepting, runtime, until};
+use crate::torture::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};

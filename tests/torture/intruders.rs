@@ -3,9 +3,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{metric, runtime, until};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{metric, runtime, until};
+use crate::torture::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::dns::{self, Record};

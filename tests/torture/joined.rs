@@ -1,8 +1,8 @@
 //! A runtime that joins two of its calls: it refers to one of its own dialogs with us, on whichever shard.
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{accepting, runtime};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{accepting, runtime};
+use crate::torture::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::{status_of, statuses_of};
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::caller::{Caller, Dialling};
-use crate::daemon_requests::{runtime, until};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling};
+use crate::torture::daemon_requests::{runtime, until};
+use crate::torture::one_shard;
 use trunkline_testkit::peer::is_shed;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, http};
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::handed_over::{ASTERISK, Pbx, daemon, trunk};
+use crate::torture::handed_over::{ASTERISK, Pbx, daemon, trunk};
 
 /// Asterisk 23.4.1 sent this within a millisecond of the NOTIFY (`direct_media_method=update`): the caller heard the busy tone of its dialplan.
 #[test]

@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{metric, runtime, until};
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{metric, runtime, until};
+use crate::torture::one_shard;
 use trunkline_testkit::message::{status_of, statuses_of};
 use trunkline_testkit::{DaemonSetup, Deadline, Message, Peer};
 
@@ -82,7 +82,7 @@ fn answers_to_what_is_over_are_bounded() {
 
 #[test]
 fn a_caller_that_never_acknowledges_runs_out_of_room() {
-    let daemon = crate::served_by_one();
+    let daemon = crate::torture::served_by_one();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("unacknowledged", &daemon.setup.first_number, daemon.sip());
     let tag = caller.connect(&dialling);

@@ -2,9 +2,9 @@
 
 use trunkline_sip::wire::HeaderName;
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::runtime;
-use crate::one_shard;
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::runtime;
+use crate::torture::one_shard;
 use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::message::status_of;
 

@@ -2,8 +2,8 @@
 
 use trunkline_sip::wire::HeaderName;
 
-use crate::caller::{Caller, Dialling, OFFER};
-use crate::daemon_requests::{accepting, runtime};
+use crate::torture::caller::{Caller, Dialling, OFFER};
+use crate::torture::daemon_requests::{accepting, runtime};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};

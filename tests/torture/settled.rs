@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::crossed::{Legs, NAMED};
+use crate::torture::crossed::{Legs, NAMED};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::peer::Transport;
 use trunkline_testkit::{Deadline, Message, Peer};
@@ -297,7 +297,7 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
     assert_eq!(media(reinvite.body()), media(&own));
 
     // Only the session's name and version differ from the destination's offer.
-    let same = crate::caller::OFFER
+    let same = crate::torture::caller::OFFER
         .replace("o=- 1 1", "o=- 1 9")
         .replace("s=-", "s=again");
     legs.caller

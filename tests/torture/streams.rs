@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::caller::Dialling;
-use crate::daemon_requests::{memory, until};
-use crate::{one_shard, served_by_one};
+use crate::torture::caller::Dialling;
+use crate::torture::daemon_requests::{memory, until};
+use crate::torture::{one_shard, served_by_one};
 use trunkline_testkit::message::statuses_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Peer};
 

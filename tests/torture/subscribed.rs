@@ -1,6 +1,6 @@
 //! NOTIFYs of a PBX, with and without a subscription: RFC 3515 §2.4.6, RFC 6665 §4.1.3.
 
-use crate::handed_over::{DONE, OVER, Pbx, RINGING, daemon};
+use crate::torture::handed_over::{DONE, OVER, Pbx, RINGING, daemon};
 
 const BUSY: &str = "SIP/2.0 486 Busy Here\r\n";
 const OPEN: &str = "active;expires=60";

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::caller::{Caller, Dialling};
-use crate::daemon_requests::Neighbour;
-use crate::{one_shard, served_by_one};
+use crate::torture::caller::{Caller, Dialling};
+use crate::torture::daemon_requests::Neighbour;
+use crate::torture::{one_shard, served_by_one};
 use trunkline_testkit::message::{status_of, statuses_of};
 use trunkline_testkit::{DaemonSetup, Peer};
 

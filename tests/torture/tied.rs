@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::handed_over::{ASTERISK, NUMBER, Pbx, trunk};
-use crate::one_shard;
+use crate::torture::handed_over::{ASTERISK, NUMBER, Pbx, trunk};
+use crate::torture::one_shard;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::caller::{Caller, Dialling};
-use crate::daemon_requests::{memory, metric, until};
-use crate::served_by_one;
+use crate::torture::caller::{Caller, Dialling};
+use crate::torture::daemon_requests::{memory, metric, until};
+use crate::torture::served_by_one;
 use trunkline_testkit::digest::Challenge;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::process::Deadline;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::caller::OFFER;
-use crate::daemon_requests::until;
+use crate::torture::caller::OFFER;
+use crate::torture::daemon_requests::until;
 use trunkline_testkit::bot::BotServer;
 use trunkline_testkit::http;
 use trunkline_testkit::probe::Probe;

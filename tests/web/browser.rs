@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::webdriver::Browser;
+use crate::web::webdriver::Browser;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Daemon, DaemonSetup, http, tools};
 

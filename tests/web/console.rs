@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use trunkline_testkit::{Daemon, DaemonSetup, tools};
 
-use crate::browser::link_to;
-use crate::webdriver::Browser;
+use crate::web::browser::link_to;
+use crate::web::webdriver::Browser;
 
 /// A daemon, a browser with a session of its org, and the address of the org's pages.
 pub(crate) fn session() -> (Daemon, Browser, String) {

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use trunkline_testkit::tools;
 
-use crate::console::session;
-use crate::webdriver::Browser;
+use crate::web::console::session;
+use crate::web::webdriver::Browser;
 
 /// Checks of our own, which need no other program.
 const SOUND: &str = include_str!("sound.js");

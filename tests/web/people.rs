@@ -7,9 +7,9 @@ use serde_json::json;
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer};
 use trunkline_testkit::{Credentials, tools};
 
-use crate::browser::link_to;
-use crate::console::session;
-use crate::webdriver::Browser;
+use crate::web::browser::link_to;
+use crate::web::console::session;
+use crate::web::webdriver::Browser;
 
 const NUMBER: &str = "+442071838751";
 

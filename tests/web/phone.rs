@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::{Daemon, DaemonSetup, tools};
 
-use crate::browser::link_to;
-use crate::webdriver::Browser;
+use crate::web::browser::link_to;
+use crate::web::webdriver::Browser;
 
 /// Pitch of the fake microphone, in Hz.
 const PITCH: f64 = 1_000.0;
