@@ -47,7 +47,7 @@ image: dist
     packaging/image
     packaging/test-image
 
-# Every figure the README claims: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers
+# Calls of docs/performance.md: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers, traces
 bench *args: build
     target/release/trunkline-bench all --daemon {{daemon}} {{args}}
 
