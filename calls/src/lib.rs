@@ -3,6 +3,15 @@
 //! [`Calls`] holds the calls of one shard and brings each input to its call (`shard`). A new INVITE goes through [`admission`] and `shard::setup`. A
 //! call (`call`) gives its input to the feature that it is for: each feature works on its own state and on the legs, and returns what follows for
 //! the call.
+//!
+//! - Legs: `leg` is one, `bridge` the two that are connected, `crossing` the table of what passes between them. `relay`, `reoffer`, `answer`,
+//!   `in_dialog` and `provisional_relay` pass it; `request_queue` and `exchange` keep our own offers from meeting a peer's.
+//! - INVITEs of ours: `dial` says what one is for, `invite_client` tries its targets, `dialing` and `calling` say what comes of it.
+//! - Features: [`hold`], [`transfer`], `join`, `session`, `replaces`, `bot`, `builtin`, `local_media`, [`verification`], `source_trust`. Where a
+//!   feature is a state machine (`hold`), another module gives it its inputs and carries out its steps (`holding`).
+//! - The caller: `credentials` says whose challenge is answered with what, `dialog_proof` what a call by address owes, `traced` by which identities
+//!   a trace knows a leg, `call_end` how the record has an end.
+//! - Beside calls: [`registrar`] for PBXs that register, [`peers`] for OPTIONS and our own registrations with carriers.
 
 #![warn(missing_docs)]
 

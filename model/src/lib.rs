@@ -1,7 +1,7 @@
 //! Plain data that several parts of Trunkline share: an org's view, the facts of a call, transfers and their hand-offs, registrations that
 //! outlive a process, addresses that a peer may have.
 //!
-//! Performs no I/O and takes no locks; knows `sip` and `routing` only. A [`view::View`] consists of [`persistent::PersistentMap`]s.
+//! Performs no I/O and takes no locks; knows `bounds`, `routing` and `sip` only. A [`view::View`] consists of [`persistent::PersistentMap`]s.
 //!
 //! # Example
 //!

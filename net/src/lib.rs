@@ -2,6 +2,12 @@
 //! certificates.
 //!
 //! Knows of a SIP message only where it ends. The clock is passed in.
+//!
+//! - [`listener`]: SIP in and out: UDP in batches of one system call, TCP, TLS
+//! - [`media`]: RTP that ends here, for built-in agents, bots, browsers and spoken codes. A media thread owns its calls; each is pure but for its
+//!   socket
+//! - [`bot`]: WebSockets of bots: handshake, frames, the JSON of Twilio's and Telnyx' formats
+//! - [`tls`]: certificates, read again on SIGHUP
 
 pub mod bot;
 pub mod listener;

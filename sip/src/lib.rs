@@ -4,7 +4,13 @@
 //! the [`Flow`](flow::Flow) that brought them and the [`Moment`](moment::Moment) of arrival; what is to be sent is drained as
 //! [`transmits`](endpoint::Endpoint::transmits). Randomness is an input too ([`entropy::Entropy`]), so that any run can be repeated.
 //!
-//! The protocol is that of RFC 3261; each module names the section that it implements.
+//! The protocol is that of RFC 3261; each module names the section that it implements:
+//!
+//! - [`wire`]: octets and messages; [`header`]: header values as types
+//! - [`transaction`]: the four machines of §17, their tables and tombstones; [`endpoint`]: the face of them all
+//! - [`dialog`]: route set, CSeq, target, session timer, SDP of our own; [`auth`]: digest, as server and as client
+//! - [`slot`]: our tags and branches, and what they carry; [`wheel`]: one timer wheel a shard
+//! - [`moment`], [`entropy`], [`flow`]: time, randomness and the way of a message, as plain values
 //!
 //! # Example
 //!

@@ -2,6 +2,10 @@
 //!
 //! A function of an aggregate takes the org first, so that a query across tenants can't be written by accident; data that belongs to no org
 //! (partners, nodes, the change feed) has a type of its own. Knows nothing of HTTP, SIP messages or sockets.
+//!
+//! Such a function is synchronous and takes a transaction ([`Tx`]). [`Store::read`] and [`Store::write`] run it on a thread that has a connection of
+//! its own (`threads`); [`Store::read_inline`] makes short reads of SQLite on the calling thread. What a transaction changes for the directory
+//! ([`feed`]), its events ([`events`]) and its entry in the audit log ([`audit`], on whose behalf: [`Acting`]) are written with its commit.
 
 mod acting;
 pub mod aged;

@@ -1,4 +1,21 @@
-//! States of a leg, each with the data that is valid in it.
+//! States of a leg, each with the data that is valid in it. A call has up to four legs; its own status is computed from theirs.
+//!
+//! ```text
+//!    INVITE of the peer    INVITE with Replaces        our INVITE: n forks, one
+//!            │                      │                  attempt after another
+//!        Incoming               Replacing                        │
+//!            │                      │                         Dialing
+//!            ├───── 200 ───────┐    │ 200     ┌───── 200 ────────┤
+//!   refused, │                 ▼    ▼         ▼                  │ refused, silent,
+//!   CANCEL   │              ┌───────────────────┐                │ cancelled
+//!            │              │       Ready       │                │
+//!            │              └──┬─────────────┬──┘                │
+//!            │      BYE of the │             │ we hang up, or another leg takes its place
+//!            │            peer │             ▼                   │
+//!            │                 │          Leaving: the BYE waits for the ACK, then for its answer
+//!            ▼                 ▼             ▼                   ▼
+//!            └──────────────────────── Gone ─────────────────────┘
+//! ```
 
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
