@@ -139,7 +139,7 @@ golden:
 
 # The trace of one simulated run (a number) or one recorded flow (a name), to compare with another commit's
 golden-trace case:
-    TRUNKLINE_GOLDEN_SEED={{case}} TRUNKLINE_GOLDEN_FLOW={{case}} cargo test {{ if case =~ '^[0-9]+$' { "-p trunkline-calls --test simulation" } else { "--test replay" } }} golden -- --nocapture
+    TRUNKLINE_GOLDEN_SEED={{case}} TRUNKLINE_GOLDEN_FLOW={{case}} cargo test {{ if case =~ '^[0-9]+$' { "-p trunkline-calls --test simulation" } else { "--test daemon" } }} golden -- --nocapture
 
 # A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
 # fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones

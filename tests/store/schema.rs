@@ -262,7 +262,7 @@ fn a_sqlite_database_of_version_49_becomes_a_new_one() {
 
             assert_same(&new, &sqlite_dump(db));
             let kept = "SELECT partners.name || ' ' || orgs.name || ' ' || agents.name || ' ' || dedications.network || ' ' || no_proof
-                FROM dedications, agents JOIN orgs ON orgs.id = org_id JOIN partners ON partners.id = partner_id";
+                FROM dedications, agents JOIN orgs ON orgs.id = agents.org_id JOIN partners ON partners.id = partner_id";
             let rows = texts(&db.sqlite(), kept);
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 1"]);
         })
@@ -312,7 +312,7 @@ fn a_postgresql_database_of_version_49_becomes_a_new_one() {
 
             assert_same(&new, &postgres_dump(&mut connection).await);
             let kept = "SELECT partners.name || ' ' || orgs.name || ' ' || agents.name || ' ' || dedications.network || ' ' || no_proof
-                FROM dedications, agents JOIN orgs ON orgs.id = org_id JOIN partners ON partners.id = partner_id";
+                FROM dedications, agents JOIN orgs ON orgs.id = agents.org_id JOIN partners ON partners.id = partner_id";
             let rows: Vec<String> = sqlx::query_scalar(kept)
                 .fetch_all(&mut connection)
                 .await
