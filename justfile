@@ -1,6 +1,7 @@
 # The recipes people and CI call. `just` alone lists them.
 
-daemon := "target/release/trunkline"
+daemon := "target/dist/trunkline"
+generator := "target/dist/trunkline-bench"
 
 _default:
     @just --list --unsorted
@@ -30,9 +31,9 @@ axe:
 ci:
     .ci/run
 
-# The release daemon and the load generator
+# The daemon and the load generator as packages have them, with link-time optimisation
 build:
-    cargo build --release -p trunkline -p trunkline-bench
+    cargo build --profile dist -p trunkline -p trunkline-bench
 
 # The Debian package, with man pages and completions (needs cargo-deb)
 dist:
@@ -49,20 +50,20 @@ image: dist
 
 # Calls of docs/performance.md: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers, traces
 bench *args: build
-    target/release/trunkline-bench all --daemon {{daemon}} {{args}}
+    {{generator}} all --daemon {{daemon}} {{args}}
 
 # A look in a minute: closed loop and 1,000 calls/s
 bench-quick: build
-    target/release/trunkline-bench calls --daemon {{daemon}} --seconds 10
-    target/release/trunkline-bench calls --daemon {{daemon}} --rate 1000 --seconds 10
+    {{generator}} calls --daemon {{daemon}} --seconds 10
+    {{generator}} calls --daemon {{daemon}} --rate 1000 --seconds 10
 
 # Calls of bots over TLS for a minute, 500 and 1,000 at once: CPU and memory of a call, delay to the bot, late ticks, clear -> silence
 bench-bots *args: build
-    target/release/trunkline-bench bots --daemon {{daemon}} {{args}}
+    {{generator}} bots --daemon {{daemon}} {{args}}
 
 # A bot that sends 10,000 junk messages a second beside 200 calls of bots: the others' late ticks without it and with it, and which calls end
 bench-hostile-bot *args: build
-    target/release/trunkline-bench hostile-bot --daemon {{daemon}} {{args}}
+    {{generator}} hostile-bot --daemon {{daemon}} {{args}}
 
 # Pipecat and OpenAI's Twilio adapter as their registries have them, called through the daemon (python3 with venv, node and npm; hundreds of megabytes)
 bot-adapters:
@@ -75,16 +76,20 @@ itu-vectors folder:
 
 # The console: 200 live pages beside 200 calls/s, and pages of a list of 100,000 calls
 bench-console *args: build
-    target/release/trunkline-bench live-pages --daemon {{daemon}} {{args}}
-    target/release/trunkline-bench call-list --daemon {{daemon}}
+    {{generator}} live-pages --daemon {{daemon}} {{args}}
+    {{generator}} call-list --daemon {{daemon}}
 
 # How much the generator itself can do, caller against callee with no daemon between
 bench-self: build
-    target/release/trunkline-bench loopback --seconds 5
+    {{generator}} loopback --seconds 5
 
 # A directory of 1,000, 10,000 and 100,000 orgs with ten numbers each: time to ready, lag of a change, CPU per change
 bench-directory *args: build
-    target/release/trunkline-bench directory --daemon {{daemon}} {{args}}
+    {{generator}} directory --daemon {{daemon}} {{args}}
+
+# Minutes to build and to test from nothing, size of the binary, dependencies, keys: a column for each revision (half an hour each)
+numbers *revisions:
+    bench/numbers {{revisions}}
 
 # Instructions a call of another build's daemon and of this one, counted by callgrind (valgrind)
 instructions old: build
@@ -92,7 +97,7 @@ instructions old: build
 
 # An hour at 500 calls/s with 20 s of talk
 soak minutes="60": build
-    target/release/trunkline-bench calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))
+    {{generator}} calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))
 
 # `trunkline trace` in a pseudo-terminal under 100 calls/s: the org's limit untouched, memory flat (sipp)
 trace-soak minutes="10":

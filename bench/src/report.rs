@@ -37,6 +37,11 @@ impl Report {
             .push((name, ((value * scale).round() / scale).into()));
     }
 
+    /// Adds a measure that is greater than what is counted: the machine was busy with something else.
+    pub fn beyond(&mut self, name: &'static str) {
+        self.rows.push((name, "beyond the scale".into()));
+    }
+
     /// Adds a fault.
     pub fn fault(&mut self, sentence: impl Into<String>) {
         self.faults.push(sentence.into());

@@ -1,8 +1,8 @@
 //! The messages of `fixtures/messages`, those of RFC 4475 and RFC 5118, and ours for the same cases, each with its expected results from
 //! the tables of `fixtures/messages/README.md`.
 
+use crate::not_run;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::rfc_messages;
@@ -107,13 +107,7 @@ fn folder(set: &str) -> Option<PathBuf> {
         return Some(folder);
     }
 
-    // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
-    let written = writeln!(
-        std::io::stderr(),
-        "SKIPPED the messages of {set}: no {}",
-        folder.display()
-    );
-    written.expect("standard error can be written");
+    not_run::note(&format!("the messages of {set}: no {}", folder.display()));
     None
 }
 

@@ -23,6 +23,7 @@ pub mod leg;
 pub mod link;
 pub mod message;
 pub mod names;
+pub mod not_run;
 pub mod on_wire;
 pub mod pbx;
 pub mod peer;

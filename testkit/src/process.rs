@@ -1,11 +1,12 @@
 //! Processes with a bounded life: no process outlives its test, and every wait ends.
 
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::not_run;
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -142,7 +143,8 @@ pub fn trunkline() -> PathBuf {
     daemon
 }
 
-/// Returns true if these programs are installed. A missing one fails the test under CI; otherwise the test reports that it is skipped.
+/// Returns true if these programs are installed. A missing one fails the test under CI; otherwise the end of the run says that the test was
+/// left out.
 pub fn tools(names: &[&str]) -> bool {
     let missing: Vec<&str> = names
         .iter()
@@ -152,34 +154,13 @@ pub fn tools(names: &[&str]) -> bool {
     if missing.is_empty() {
         return true;
     }
-    skipped(&missing.join(", "));
+    for name in missing {
+        not_run::without(name);
+    }
     false
 }
 
-/// Reports that a test is skipped because something is missing, which fails under CI.
-pub fn skipped(missing: &str) {
-    let is_ci = std::env::var_os("CI").is_some();
-    assert!(!is_ci, "{missing} missing: install it");
-    say_skipped(&format!("{missing} missing"));
-}
-
-/// Reports that a test is skipped because the machine forbids an operation, which installing something wouldn't change.
-pub fn not_allowed(refusal: &str) {
-    say_skipped(refusal);
-}
-
-fn say_skipped(reason: &str) {
-    let thread = std::thread::current();
-    // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
-    let said = writeln!(
-        std::io::stderr(),
-        "SKIPPED {}: {reason}",
-        thread.name().unwrap_or("a test"),
-    );
-    said.expect("standard error can be written");
-}
-
-fn on_path(name: &str) -> bool {
+pub(crate) fn on_path(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }

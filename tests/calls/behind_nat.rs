@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::calls::ways_out;
-use trunkline_testkit::process::not_allowed;
+use trunkline_testkit::not_run;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Pbx, tools};
 
@@ -80,7 +80,7 @@ fn a_pbx_behind_an_ipv6_router_is_called_after_its_mapping_would_have_died() {
         return;
     };
     if !Path::new("/proc/sys/net/ipv6").exists() {
-        not_allowed("this kernel has no IPv6");
+        not_run::note("this kernel has no IPv6");
         return;
     }
     network.round("IPv6", "1", true);
@@ -94,7 +94,7 @@ fn network() -> Option<Network> {
     match Network::is_allowed() {
         Ok(()) => Some(Network::build()),
         Err(refusal) => {
-            not_allowed(&format!("no network namespace with NAT: {refusal}"));
+            not_run::note(&format!("no network namespace with NAT: {refusal}"));
             None
         }
     }
@@ -214,7 +214,7 @@ fn again(test: &str, namespace: u32) -> Command {
         .args(["--target", &namespace.to_string(), "--net"])
         .arg(std::env::current_exe().expect("this test"))
         .args([
-            &format!("behind_nat::{test}"),
+            &format!("calls::behind_nat::{test}"),
             "--exact",
             "--ignored",
             "--nocapture",

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::calls::bots::{set, setup};
+use trunkline_testkit::not_run;
 use trunkline_testkit::on_wire::{JudgedStream, OnWire, tshark};
-use trunkline_testkit::process::skipped;
 use trunkline_testkit::shell::Shell;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{BotServer, Daemon, Deadline, tools};
@@ -61,7 +61,7 @@ fn tshark_finds_no_fault_in_the_media_of_a_bots_call() {
 
     let file = shell.path("speaks.pcapng");
     let Some([from, to]) = captured(&daemon, "", &file) else {
-        skipped("the right to capture on the loopback interface");
+        not_run::without("the right to capture on the loopback interface");
         return;
     };
     let stream = judge(&file, from, to);

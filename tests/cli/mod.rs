@@ -15,17 +15,3 @@ mod quickstart;
 mod resources;
 mod setup;
 mod trace;
-
-/// Returns true if the tool is installed. Without it a run under CI panics; any other prints that the test is skipped.
-fn has(tool: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
-    assert!(
-        found || std::env::var_os("CI").is_none(),
-        "{tool} is missing"
-    );
-    if !found {
-        eprintln!("SKIPPED: {tool} is missing");
-    }
-    found
-}

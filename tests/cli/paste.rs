@@ -7,6 +7,7 @@ use trunkline_testkit::daemon::{Daemon, DaemonSetup};
 use trunkline_testkit::http;
 use trunkline_testkit::kamailio::Kamailio;
 use trunkline_testkit::shell::text;
+use trunkline_testkit::tools;
 
 fn pasted(setup: &DaemonSetup, program: &str) -> String {
     let output = setup.output(&["trunk", "paste", program]);
@@ -28,7 +29,7 @@ fn run(daemon: &Daemon, pasted: &str, more: &str) {
 
 #[test]
 fn the_line_for_sipp_places_a_call() {
-    if !crate::cli::has("sipp") {
+    if !tools(&["sipp"]) {
         return;
     }
 
@@ -48,7 +49,7 @@ fn the_line_for_sipp_places_a_call() {
 
 #[test]
 fn the_line_for_baresip_places_a_call() {
-    if !crate::cli::has("baresip") {
+    if !tools(&["baresip"]) {
         return;
     }
 
@@ -94,7 +95,7 @@ fn the_line_for_baresip_places_a_call() {
 
 #[test]
 fn the_lines_for_kamailio_bring_a_call_to_the_agent() {
-    if !crate::cli::has("kamailio") || !crate::cli::has("sipp") {
+    if !tools(&["kamailio", "sipp"]) {
         return;
     }
     let daemon = DaemonSetup::new().serve();

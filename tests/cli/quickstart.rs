@@ -11,6 +11,7 @@ use serde_json::Value;
 use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::process::{Deadline, Process, trunkline};
 use trunkline_testkit::shell::{Shell, text};
+use trunkline_testkit::tools;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -240,7 +241,7 @@ fn it_goes_on_serving_and_its_key_works() {
 
 #[test]
 fn the_pasted_sipp_line_places_a_call() {
-    if !crate::cli::has("sipp") {
+    if !tools(&["sipp"]) {
         return;
     }
 
@@ -299,7 +300,7 @@ fn get(address: &str, path: &str, headers: &str) -> String {
 /// As after the installation of the package, whose service is running.
 #[test]
 fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
-    if !crate::cli::has("sipp") {
+    if !tools(&["sipp"]) {
         return;
     }
 

@@ -11,6 +11,7 @@ use trunkline_testkit::daemon::{Daemon, DaemonSetup};
 use trunkline_testkit::http;
 use trunkline_testkit::process::{Deadline, free_range, trunkline};
 use trunkline_testkit::shell::text;
+use trunkline_testkit::tools;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -189,7 +190,7 @@ fn place_call(daemon: &Daemon) {
 
 #[test]
 fn calls_are_shown_opened_and_saved_in_a_terminal() {
-    if !crate::cli::has("sipp") || !crate::cli::has("script") {
+    if !tools(&["sipp", "script"]) {
         return;
     }
 
@@ -222,7 +223,7 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
 
 #[test]
 fn calls_are_printed_saved_and_explained_without_a_terminal() {
-    if !crate::cli::has("sipp") {
+    if !tools(&["sipp"]) {
         return;
     }
 
@@ -356,7 +357,7 @@ fn a_load_costs_the_org_no_requests_and_little_memory() {
     /// Growth of memory from then on that passes.
     const GROWTH_KIB: u64 = 4 << 10;
 
-    if !crate::cli::has("sipp") || !crate::cli::has("script") {
+    if !tools(&["sipp", "script"]) {
         return;
     }
 

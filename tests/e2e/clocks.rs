@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use trunkline_testkit::not_run;
 
 use serde_json::json;
 
@@ -10,7 +11,7 @@ use crate::e2e::node::{Node, NodeSetup};
 use crate::e2e::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::referred::Step::ByeComes;
-use trunkline_testkit::{DaemonSetup, Deadline, process, tools};
+use trunkline_testkit::{DaemonSetup, Deadline, tools};
 
 /// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ fn library() -> Option<PathBuf> {
     let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
     let found = found.find(|library| library.exists());
     if found.is_none() {
-        process::skipped("libfaketime");
+        not_run::without("faketime");
     }
     found
 }

@@ -231,7 +231,7 @@ fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
     let mut child = Command::new(this)
         .args([
             "--exact",
-            "usage::records_until_it_is_killed",
+            "kill::usage::records_until_it_is_killed",
             "--ignored",
             "--nocapture",
         ])

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use trunkline_testkit::not_run;
 use trunkline_testkit::on_wire::OnWire;
-use trunkline_testkit::process::skipped;
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
 use trunkline_testkit::shell::Shell;
 use trunkline_testkit::{Caller, DaemonSetup, Deadline, Responder, tools};
@@ -100,7 +100,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     let file = shell.path("calls.pcapng");
     let filter = format!("port {} or port {}", daemon.sip().port(), at.port());
     let Some(capturing) = OnWire::start(&filter, &file) else {
-        skipped("the right to capture on the loopback interface");
+        not_run::without("the right to capture on the loopback interface");
         return;
     };
     let qualifying = Qualifying::start(daemon.sip());

@@ -308,7 +308,9 @@ fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
         });
         let daemons: Vec<_> = daemons.collect();
         let played = daemons.into_iter().map(|daemon| daemon.join());
-        played.flat_map(|rounds| rounds.expect("no panic")).collect()
+        played
+            .flat_map(|rounds| rounds.expect("no panic"))
+            .collect()
     });
     for round in &played[1..] {
         assert_eq!(*round, played[0]);
@@ -487,7 +489,7 @@ fn what_was_changed_is_named() {
         let late = ran.stdout.split_once("found after ").and_then(|(_, rest)| rest.split_once(" s"));
         let late = late.map(|(seconds, _)| seconds.parse::<f64>().expect("seconds"));
         assert_eq!(late.is_some(), name == "a later answer", "{}", ran.stdout);
-        assert!(late.is_none_or(|late| (2.5..10.0).contains(&late)), "{}", ran.stdout);
+        assert!(late.is_none_or(|late| late >= 2.5), "{}", ran.stdout);
 
         assert_eq!(ran.stdout.matches(">>>").count(), 1, "{name}: {}", ran.stdout);
         let junit = std::fs::read_to_string(stage.shell.path("report.xml")).expect("the report");

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::{Path, PathBuf};
+use trunkline_testkit::not_run;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -368,7 +369,7 @@ fn only_regular_files_are_replaced_by_the_output() {
         assert!(printed.starts_with("1 message in 1 call"), "{printed}");
         assert!(kind("null").is_char_device());
     } else {
-        eprintln!("SKIPPED: making a device needs root");
+        not_run::note("the right to make a device");
     }
 
     // The names of open files: what the shell has there already stays.
@@ -471,11 +472,7 @@ fn captures_of_others() -> Option<PathBuf> {
     let deeper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures");
     let found = [beside, deeper].into_iter().find(|folder| folder.is_dir());
     if found.is_none() {
-        writeln!(
-            std::io::stderr(),
-            "SKIPPED the captures of others: no ../shared/captures"
-        )
-        .expect("standard error can be written");
+        not_run::note("the captures of others: no ../shared/captures");
     }
     found
 }

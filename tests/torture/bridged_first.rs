@@ -4,7 +4,9 @@ use serde_json::json;
 
 use crate::torture::caller::{Dialling, OFFER};
 use crate::torture::daemon_requests::accepting;
-use crate::torture::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
+use crate::torture::handed_over::{
+    ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk,
+};
 use crate::torture::one_shard;
 use trunkline_testkit::{DaemonSetup, Deadline, Peer};
 

@@ -1,5 +1,7 @@
 //! Unauthenticated peers: they can't find out which users exist, replay a digest, or fill the daemon's memory.
 
+use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::torture::caller::{Caller, Dialling};
@@ -18,24 +20,43 @@ const SLACK_KIB: u64 = 4_096;
 /// The database's page caches fill as failed log-ins are recorded.
 const CACHES_KIB: u64 = 12_288;
 
-fn flood(stranger: &Peer, rounds: std::ops::Range<u32>, message: impl Fn(u32) -> Vec<u8>) -> usize {
-    let mut answers = 0;
-    for round in rounds {
-        for number in round * ROUND..(round + 1) * ROUND {
-            stranger.send(message(number));
-        }
-        answers += stranger.answers_until_probed().len();
-    }
-    answers
+/// Each stranger sends a part of the rounds: a source that proves nothing gets few answers a second.
+fn flood(
+    strangers: &[Peer],
+    rounds: Range<u32>,
+    message: &(impl Fn(u32) -> Vec<u8> + Sync),
+) -> usize {
+    let send = |stranger: &Peer, rounds: Range<u32>| -> usize {
+        let rounds = rounds.map(|round| {
+            for number in round * ROUND..(round + 1) * ROUND {
+                stranger.send(message(number));
+            }
+            stranger.answers_until_probed().len()
+        });
+        rounds.sum()
+    };
+    let each = rounds.len() as u32 / strangers.len() as u32;
+    std::thread::scope(|scope| {
+        let senders = (rounds.step_by(each as usize)).zip(strangers);
+        let senders = senders
+            .map(|(first, stranger)| scope.spawn(move || send(stranger, first..first + each)));
+        let senders: Vec<_> = senders.collect();
+        let answers = senders.into_iter().map(|sender| sender.join());
+        answers.map(|answers| answers.expect("no panic")).sum()
+    })
 }
 
 /// Checks that a flood leaves neither memory nor transactions behind; returns the number of answers. A quarter of it comes before the measurement,
 /// and fills the caches that are made once.
-fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> Vec<u8>) -> usize {
-    let stranger = Peer::new(daemon.sip());
-    flood(&stranger, 0..ROUNDS / 4, &message);
+fn assert_leaves_nothing(
+    daemon: &Daemon,
+    strangers: &[Peer],
+    slack: u64,
+    message: impl Fn(u32) -> Vec<u8> + Sync,
+) -> usize {
+    flood(strangers, 0..ROUNDS / 4, &message);
     let before = memory(daemon);
-    let answers = flood(&stranger, ROUNDS / 4..ROUNDS, &message);
+    let answers = flood(strangers, ROUNDS / 4..ROUNDS, &message);
     // The allocator returns free memory only from time to time.
     until(|| (memory(daemon) <= before + slack).then_some(()));
     assert_eq!(metric(daemon, "trunkline_sip_transactions"), 0.0);
@@ -43,11 +64,17 @@ fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> V
     answers
 }
 
+/// Strangers in networks of their own.
+fn strangers(daemon: &Daemon) -> [Peer; 4] {
+    let on = |network| Peer::on(IpAddr::from([127, 20, network, 1]), daemon.sip());
+    [1, 2, 3, 4].map(on)
+}
+
 #[test]
 fn a_flood_of_invites_leaves_nothing() {
     let daemon = served_by_one();
     let number = daemon.setup.first_number.clone();
-    let answers = assert_leaves_nothing(&daemon, SLACK_KIB, |id| {
+    let answers = assert_leaves_nothing(&daemon, &strangers(&daemon), SLACK_KIB, |id| {
         let dialling = Dialling::new(&format!("flood-{id}"), &number, daemon.sip());
         dialling.invite(1, "127.0.0.1:9".parse().expect("an address"))
     });
@@ -66,7 +93,7 @@ fn a_flood_of_guessed_passwords_leaves_nothing() {
     let dialling = Dialling::new("guess", &number, daemon.sip());
     let challenge = caller.challenge(&dialling);
     let line = caller.authorization(&challenge, &dialling, 1);
-    let answers = assert_leaves_nothing(&daemon, CACHES_KIB, |id| {
+    let answers = assert_leaves_nothing(&daemon, &[Peer::new(daemon.sip())], CACHES_KIB, |id| {
         let dialling = Dialling::new(&format!("guess-{id}"), &number, daemon.sip()).with(&line);
         dialling.invite(1, "127.0.0.1:9".parse().expect("an address"))
     });
@@ -76,7 +103,7 @@ fn a_flood_of_guessed_passwords_leaves_nothing() {
 #[test]
 fn a_flood_of_answers_leaves_nothing() {
     let daemon = served_by_one();
-    let answers = assert_leaves_nothing(&daemon, SLACK_KIB, |id| {
+    let answers = assert_leaves_nothing(&daemon, &strangers(&daemon), SLACK_KIB, |id| {
         let status = [100, 180, 200, 486][id as usize % 4];
         format!(
             "SIP/2.0 {status} X\r\nVia: SIP/2.0/UDP {};branch=z9hG4bK00{id:027x}\r\nFrom: <sip:a>;tag=00{id:027x}\r\n\

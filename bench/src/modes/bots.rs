@@ -343,7 +343,7 @@ impl Ticks {
         ] {
             match self.bound(share) {
                 Some(bound) if bound.is_finite() => report.measure(name, bound * 1e3),
-                Some(_) => report.fault("ticks were late by more than the highest bucket"),
+                Some(_) => report.beyond(name),
                 None => report.fault("the daemon counts no ticks"),
             }
         }

@@ -43,12 +43,8 @@ async fn receive(socket: &UdpSocket, enough: usize) -> (Vec<(Flow, Vec<u8>)>, Ve
 /// Returns whether this machine has IPv6 on loopback. If it must have it and hasn't, the test fails.
 fn has_ipv6() -> bool {
     let has = std::net::UdpSocket::bind("[::1]:0").is_ok();
-    assert!(
-        has || std::env::var_os("CI").is_none(),
-        "no IPv6 on loopback"
-    );
     if !has {
-        eprintln!("SKIPPED: no IPv6 on loopback");
+        trunkline_testkit::not_run::without("IPv6 on loopback");
     }
     has
 }
