@@ -2,6 +2,7 @@
 //! once. Three rounds; `TRUNKLINE_KILL_ROUNDS` sets more.
 
 mod records;
+mod upgrade;
 mod usage;
 mod writes;
 
