@@ -117,6 +117,7 @@ async fn serve(
     let security = startup::security(config)?;
     let receivers = startup::receivers(config)?;
     startup::traces(config)?;
+    startup::journal(config)?;
 
     // Before the ports are bound: while the database is away, peers and load balancers find this node closed instead of
     // silent.

@@ -12,7 +12,7 @@ use trunkline_calls::outbound_limits::DAY;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Options, Store, calls, realm};
+use trunkline_store::{Options, Store, calls, journal, realm};
 use uuid::Uuid;
 
 use super::{Failure, now};
@@ -171,6 +171,12 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
         ))),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Checks that the journal has nothing that only another build can store.
+pub(super) fn journal(config: &Config) -> Result<(), Failure> {
+    let checked = journal::check_format(&config.data_dir.join("journal"));
+    checked.map_err(|fault| Failure::Startup(fault.to_string()))
 }
 
 /// Loads the trust anchors for receivers of webhooks.

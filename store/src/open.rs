@@ -17,6 +17,7 @@ use trunkline_sip::moment::Moment;
 use zeroize::Zeroizing;
 
 use super::error::{Broke, Error};
+use super::journal;
 use super::keyring::Keyring;
 use super::migrate::{self, SchemaState};
 use super::open_fault::{OpenFault, reason};
@@ -92,7 +93,7 @@ pub(crate) async fn look(options: &Options) -> Result<DatabaseAtStartup, OpenFau
         }
     };
 
-    found.check()?;
+    check(&found, &options.data_dir)?;
     match found {
         SchemaState::Empty | SchemaState::Foreign => Ok(DatabaseAtStartup::Absent),
         SchemaState::Version(version) if version == migrate::newest() => {
@@ -147,7 +148,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
     if found == SchemaState::Foreign {
         return Err(OpenFault::Foreign { path: file.into() });
     }
-    found.check()?;
+    check(&found, &options.data_dir)?;
 
     if matches!(found, SchemaState::Empty | SchemaState::Version(0)) {
         refuse_gone(file, &options.data_dir)?;
@@ -190,7 +191,8 @@ async fn open_postgres(
     let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
 
-    pool.run_read(migrate::look).await?.check()?;
+    let found = pool.run_read(migrate::look).await?;
+    check(&found, &options.data_dir)?;
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))
@@ -206,6 +208,16 @@ async fn postgres_pool(connect: PgConnectOptions, max_connections: u32) -> Resul
     // The server has accepted: an error in closing this connection is of no interest.
     let _ = connection.close().await;
     Ok(Pool::postgres(Remote::new(connect), max_connections))
+}
+
+/// Refuses what this build can't bring up to date. A database of version 49 needs an empty journal: only the build that wrote the facts can
+/// store them, and only in that version.
+fn check(found: &SchemaState, data_dir: &Path) -> Result<(), OpenFault> {
+    found.check()?;
+    if let SchemaState::Unmarked(_) = found {
+        journal::check_format(&data_dir.join("journal"))?;
+    }
+    Ok(())
 }
 
 /// Refuses to create a database where the keys and the journal of an old one remain: the old one is lost, and a new one in its place would

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::error::Error;
+use super::journal;
 
 /// Reason why the store can't be opened, with its remedy.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,9 @@ pub enum OpenFault {
         /// Version of the migration that differs.
         found: i64,
     },
+    /// The database would be migrated, and the journal holds facts for its present version.
+    #[error(transparent)]
+    Journal(#[from] journal::OpenError),
     /// PostgreSQL without a master key.
     #[error(
         "secrets.master_key is not set: with PostgreSQL every node needs the same one, of at least 32 characters (`openssl rand -base64 32` makes one)"

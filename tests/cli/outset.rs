@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, UdpSocket};
 
+use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::shell::Shell;
 
 /// Runs `serve` (and a command that doesn't serve, if the same fault stops it), which must fail and change nothing.
@@ -326,4 +327,54 @@ fn a_migration_from_the_future() {
             &["9999", "newer version"],
         );
     }
+}
+
+/// Name of a segment of the journal as build c486631c wrote it.
+const OLD_SEGMENT: &str = "0000000000000007.node1.boot42.facts";
+
+/// Only the build that wrote the facts can store them, and only in a database that isn't migrated yet.
+#[test]
+fn a_journal_of_another_format() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "Acme"]);
+    std::fs::create_dir(shell.path("trunkline-data/journal")).expect("a directory");
+    let segment = format!("trunkline-data/journal/{OLD_SEGMENT}");
+    shell.write(&segment, "1 2 {\"fact\":\"ended\"}\n");
+
+    let free = [
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+    ];
+    let said = [OLD_SEGMENT, "start build c486631c once", "stop it"];
+    for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {
+        refuses(&shell, &[command, &free].concat(), &said);
+    }
+    // Commands that don't serve need no journal.
+    shell.json(&["org", "list"]);
+
+    let file = shell.path("trunkline-data/trunkline.db");
+    fold(&file);
+    let database = rusqlite::Connection::open(&file).expect("the database opens");
+    let sql = "UPDATE schema_migrations SET version = 49; ALTER TABLE schema_migrations DROP COLUMN fingerprint";
+    database.execute_batch(sql).expect(sql);
+    drop(database);
+    for command in [&["serve"] as &[&str], &["org", "list"]] {
+        refuses(&shell, &[command, &free].concat(), &said);
+    }
+}
+
+#[test]
+fn an_empty_segment_of_another_format_is_replaced() {
+    let setup = DaemonSetup::new();
+    let journal = setup.folder.path().join("data/journal");
+    std::fs::create_dir_all(&journal).expect("a directory");
+    let segment = journal.join(OLD_SEGMENT);
+    std::fs::write(&segment, "").expect("a file");
+    let daemon = setup.serve();
+    assert!(!segment.exists());
+    assert!(daemon.stop());
 }

@@ -25,7 +25,7 @@ mod shared;
 mod writer;
 
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +72,25 @@ pub enum OpenError {
         /// Error of the system.
         source: io::Error,
     },
+    /// A segment holds facts in a format that this build doesn't read.
+    #[error("{} holds facts of calls in a format that this version doesn't read: start {writer} once with the database reachable and stop it; it stores them", path.display())]
+    OtherFormat {
+        /// The segment.
+        path: PathBuf,
+        /// The program that reads it.
+        writer: &'static str,
+    },
+}
+
+/// Checks that the journal in `directory`, if there is one, holds no facts in a format that this build doesn't read. Changes nothing.
+///
+/// # Errors
+/// [`OpenError::OtherFormat`]. A directory that can't be read is left to [`Journal::open`].
+pub fn check_format(directory: &Path) -> Result<(), OpenError> {
+    match replaced(directory) {
+        Err(fault @ OpenError::OtherFormat { .. }) => Err(fault),
+        Ok(_) | Err(OpenError::Io { .. } | OpenError::InUse(_)) => Ok(()),
+    }
 }
 
 /// Interval at which [`Journal::clear`] checks whether the segments are gone.
@@ -120,7 +139,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
     /// Facts reach the store only if the projector is run.
     ///
     /// # Errors
-    /// The directory can't be used, or another process uses it.
+    /// The directory can't be used, another process uses it, or a segment of another format holds facts.
     pub fn open(
         directory: &Path,
         origin: Origin,
@@ -132,7 +151,11 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         };
         describe();
 
+        let replaced = replaced(directory)?;
         let lock = lock(directory)?;
+        for empty in replaced {
+            fs::remove_file(empty).map_err(failed)?;
+        }
         let (left, spooled) = left_behind(directory).map_err(failed)?;
         // Above the numbers of all segments that remain: they order the segments of all runs, and the oldest is replayed first.
         let number = left.last().map_or(1, |last| last.number + 1);
@@ -401,6 +424,27 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// Returns the empty segments of other formats.
+fn replaced(directory: &Path) -> Result<Vec<PathBuf>, OpenError> {
+    let unreadable = segment::unreadable(directory).map_err(|source| OpenError::Io {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let empty = unreadable.into_iter().map(|segment| {
+        if segment.is_empty {
+            return Ok(segment.path);
+        }
+        Err(OpenError::OtherFormat {
+            path: segment.path,
+            writer: match segment.is_unnumbered {
+                true => "build c486631c",
+                false => "the version that wrote it",
+            },
+        })
+    });
+    empty.collect()
 }
 
 /// Returns the segments of earlier runs, and their octets.

@@ -1,6 +1,7 @@
 //! Files of the journal: their names, and what a new run finds of them.
 //!
-//! `0000000000000007.node1.boot42.facts`: the number orders the files; node and boot name the run whose calls the facts are about.
+//! `0000000000000007.node1.boot42.facts1`: the first number orders the files, node and boot name the run whose calls the facts are about, and
+//! the last number is the format of the facts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,6 +11,11 @@ use std::sync::Arc;
 
 use super::frame::{Piece, Pieces};
 use super::position::Origin;
+
+/// Format of the facts in a segment, the last part of its name. Raise it with any change that makes written facts unreadable.
+const FORMAT: u32 = 1;
+/// Last part of the name of all segments, without a format in those of builds from before 0.1.0.
+const FACTS: &str = "facts";
 
 /// A segment, identified by its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -21,11 +27,18 @@ pub(super) struct Segment {
 impl Segment {
     pub(super) fn path(&self, directory: &Path) -> PathBuf {
         let Origin { node, boot } = self.origin;
-        directory.join(format!("{:016}.node{node}.boot{boot}.facts", self.number))
+        directory.join(format!(
+            "{:016}.node{node}.boot{boot}.{FACTS}{FORMAT}",
+            self.number
+        ))
     }
 
     fn read_name(name: &str) -> Option<Self> {
-        let mut parts = name.strip_suffix(".facts")?.split('.');
+        let (rest, ending) = name.rsplit_once('.')?;
+        if ending.strip_prefix(FACTS)?.parse() != Ok(FORMAT) {
+            return None;
+        }
+        let mut parts = rest.split('.');
         let number = parts.next()?.parse().ok()?;
         let node = parts.next()?.strip_prefix("node")?.parse().ok()?;
         let boot = parts.next()?.strip_prefix("boot")?.parse().ok()?;
@@ -44,6 +57,43 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     }
     segments.sort_unstable();
     Ok(segments)
+}
+
+/// A segment whose facts are in another format than this build's.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    pub(super) path: PathBuf,
+    pub(super) is_empty: bool,
+    /// Its name has no format.
+    pub(super) is_unnumbered: bool,
+}
+
+/// Returns the segments in a directory whose facts are in another format; none if there is no directory.
+pub(super) fn unreadable(directory: &Path) -> io::Result<Vec<Unreadable>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+
+    let mut unreadable = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+        let format = ending.and_then(|ending| ending.strip_prefix(FACTS));
+        if let Some(format) = format
+            && Segment::read_name(name).is_none()
+        {
+            unreadable.push(Unreadable {
+                path: entry.path(),
+                is_empty: entry.metadata()?.len() == 0,
+                is_unnumbered: format.is_empty(),
+            });
+        }
+    }
+    Ok(unreadable)
 }
 
 /// Returns whether one of the segments up to and including this number still exists and isn't empty.
@@ -166,16 +216,18 @@ mod tests {
         let path = segment.path(Path::new("/j"));
         assert_eq!(
             path.to_str(),
-            Some("/j/0000000000000007.node1.boot42.facts")
+            Some("/j/0000000000000007.node1.boot42.facts1")
         );
 
         let cases = [
-            ("0000000000000007.node1.boot42.facts", Some(segment)),
+            ("0000000000000007.node1.boot42.facts1", Some(segment)),
             ("lock", None),
-            ("0000000000000007.node1.facts", None),
-            ("0000000000000007.node1.boot42.more.facts", None),
-            ("0000000000000007.node256.boot42.facts", None),
-            ("x.node1.boot42.facts", None),
+            ("0000000000000007.node1.facts1", None),
+            ("0000000000000007.node1.boot42.more.facts1", None),
+            ("0000000000000007.node256.boot42.facts1", None),
+            ("x.node1.boot42.facts1", None),
+            ("0000000000000007.node1.boot42.facts", None),
+            ("0000000000000007.node1.boot42.facts2", None),
         ];
         for (name, expected) in cases {
             assert_eq!(Segment::read_name(name), expected, "{name}");

@@ -283,6 +283,39 @@ fn a_directory_that_cannot_be_one_is_an_error() {
 }
 
 #[tokio::test]
+async fn facts_of_another_format_stay_and_empty_segments_go() {
+    for (name, writer) in [
+        ("0000000000000007.node1.boot42.facts", "build c486631c"),
+        (
+            "0000000000000007.node1.boot42.facts2",
+            "the version that wrote it",
+        ),
+    ] {
+        let source = written(1..=4).await;
+        let other = source.path().join(name);
+        fs::write(&other, "a line\n").unwrap();
+        let before = segments(source.path()).len();
+
+        assert!(check_format(source.path()).is_err());
+        let opened = Journal::<u32>::open(source.path(), NEXT_BOOT, settings());
+        let fault = opened.err().unwrap().to_string();
+        assert!(fault.contains(name) && fault.contains(writer), "{fault}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "a line\n");
+        assert_eq!(
+            segments(source.path()).len(),
+            before,
+            "no segment was begun"
+        );
+
+        fs::write(&other, "").unwrap();
+        check_format(source.path()).unwrap();
+        assert_eq!(replayed(source.path()).await.1, [1, 2, 3, 4]);
+        assert!(!other.exists());
+    }
+    check_format(Path::new("/there/is/none")).unwrap();
+}
+
+#[tokio::test]
 async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Settings {
