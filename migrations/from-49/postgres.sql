@@ -22,6 +22,16 @@ ALTER TABLE orgs DROP COLUMN requests_per_minute;
 ALTER TABLE orgs DROP COLUMN streaming_per_minute;
 ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
 
+-- API keys without the hash of their token, and sessions without an id, end.
+DELETE FROM org_keys WHERE token_hash IS NULL OR kid IS NULL;
+ALTER TABLE org_keys ALTER COLUMN token_hash SET NOT NULL, ALTER COLUMN kid SET NOT NULL;
+DELETE FROM dashboard_sessions WHERE id IS NULL;
+ALTER TABLE dashboard_sessions ALTER COLUMN id SET NOT NULL;
+
+-- Every transfer says whether its caller may be gone.
+UPDATE transfers SET caller_may_be_gone = FALSE WHERE caller_may_be_gone IS NULL;
+ALTER TABLE transfers ALTER COLUMN caller_may_be_gone SET NOT NULL, ALTER COLUMN way DROP DEFAULT, ALTER COLUMN step DROP DEFAULT;
+
 -- Names that came from tables which were renamed.
 ALTER TABLE handoffs RENAME CONSTRAINT handoffs_together_pkey TO handoffs_pkey;
 ALTER TABLE handoffs RENAME CONSTRAINT handoffs_together_org_id_fkey TO handoffs_org_id_fkey;

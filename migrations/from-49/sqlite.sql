@@ -22,4 +22,78 @@ ALTER TABLE orgs DROP COLUMN requests_per_minute;
 ALTER TABLE orgs DROP COLUMN streaming_per_minute;
 ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
 
+-- API keys without the hash of their token, and sessions without an id, end. No table refers to these.
+ALTER TABLE org_keys RENAME TO old_org_keys;
+CREATE TABLE org_keys (
+    id           BLOB NOT NULL PRIMARY KEY,
+    org_id       BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    name         TEXT NOT NULL,
+    scopes       TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    last_used_at INTEGER,
+    token_hash   BLOB NOT NULL,
+    kid          TEXT NOT NULL,
+    expires_at   INTEGER
+) STRICT;
+INSERT INTO org_keys (id, org_id, name, scopes, created_at, last_used_at, token_hash, kid, expires_at)
+    SELECT id, org_id, name, scopes, created_at, last_used_at, token_hash, kid, expires_at FROM old_org_keys
+    WHERE token_hash IS NOT NULL AND kid IS NOT NULL;
+DROP TABLE old_org_keys;
+CREATE INDEX org_keys_listed ON org_keys (org_id, created_at, id);
+
+ALTER TABLE dashboard_sessions RENAME TO old_dashboard_sessions;
+CREATE TABLE dashboard_sessions (
+    token_hash BLOB NOT NULL PRIMARY KEY,
+    org_id     BLOB NOT NULL,
+    user_id    BLOB NOT NULL,
+    expires_at INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    id         BLOB NOT NULL,
+    FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE
+) STRICT;
+INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id)
+    SELECT token_hash, org_id, user_id, expires_at, created_at, id FROM old_dashboard_sessions WHERE id IS NOT NULL;
+DROP TABLE old_dashboard_sessions;
+CREATE INDEX dashboard_sessions_expiry ON dashboard_sessions (expires_at);
+CREATE INDEX dashboard_sessions_listed ON dashboard_sessions (org_id, created_at, id);
+
+-- Every transfer says whether its caller may be gone.
+ALTER TABLE transfers RENAME TO old_transfers;
+CREATE TABLE transfers (
+    id                 BLOB NOT NULL PRIMARY KEY,
+    org_id             BLOB NOT NULL,
+    call_id            BLOB NOT NULL,
+    destination_id     BLOB,
+    name               TEXT NOT NULL,
+    type               TEXT NOT NULL,
+    value              TEXT NOT NULL,
+    state              TEXT NOT NULL,
+    sip_code           INTEGER,
+    reasons            TEXT NOT NULL,
+    summary            TEXT NOT NULL,
+    explanation        TEXT,
+    sentiment          TEXT,
+    requested_at       INTEGER NOT NULL,
+    accepted_at        INTEGER,
+    ringing_at         INTEGER,
+    ended_at           INTEGER,
+    session_id         BLOB,
+    way                TEXT NOT NULL,
+    step               INTEGER NOT NULL,
+    answer_confirmed   INTEGER,
+    caller_may_be_gone INTEGER NOT NULL,
+    counted_at         INTEGER,
+    lost_from          TEXT
+) STRICT;
+INSERT INTO transfers (id, org_id, call_id, destination_id, name, type, value, state, sip_code, reasons, summary, explanation, sentiment,
+    requested_at, accepted_at, ringing_at, ended_at, session_id, way, step, answer_confirmed, caller_may_be_gone,
+    counted_at, lost_from)
+    SELECT id, org_id, call_id, destination_id, name, type, value, state, sip_code, reasons, summary, explanation, sentiment,
+        requested_at, accepted_at, ringing_at, ended_at, session_id, way, step, answer_confirmed,
+        COALESCE(caller_may_be_gone, FALSE), counted_at, lost_from FROM old_transfers;
+DROP TABLE old_transfers;
+CREATE INDEX transfers_counted ON transfers (counted_at) WHERE counted_at IS NOT NULL;
+CREATE INDEX transfers_newest ON transfers (org_id, call_id, requested_at, id);
+CREATE INDEX transfers_lost ON transfers (call_id) WHERE lost_from IS NOT NULL;
+
 DROP TABLE schema_migrations;

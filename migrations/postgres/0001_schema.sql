@@ -128,9 +128,9 @@ CREATE TABLE org_keys (
     scopes       TEXT NOT NULL,
     created_at   BIGINT NOT NULL,
     last_used_at BIGINT,
-    -- SHA-256 of the token that was issued for the key, and the id of the key that signed it. NULL: made by an earlier version, and not used since.
-    token_hash   BYTEA,
-    kid          TEXT,
+    -- SHA-256 of the token that was issued for the key, and the id of the key that signed it.
+    token_hash   BYTEA NOT NULL,
+    kid          TEXT NOT NULL,
     -- When an org's API key ends by itself. NULL: it is good until it is revoked.
     expires_at   BIGINT
 );
@@ -192,8 +192,8 @@ CREATE TABLE dashboard_sessions (
     user_id    UUID NOT NULL,
     expires_at BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
-    -- Names a session where it is listed. NULL: opened by a node of an earlier version.
-    id         UUID,
+    -- Names a session where it is listed.
+    id         UUID NOT NULL,
     FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE
 );
 CREATE INDEX dashboard_sessions_expiry ON dashboard_sessions (expires_at);
@@ -682,11 +682,11 @@ CREATE TABLE transfers (
     ended_at           BIGINT,
     session_id         UUID,
     -- 'refer' or 'bridge'.
-    way                TEXT NOT NULL DEFAULT 'refer',
+    way                TEXT NOT NULL,
     -- Grows with the state: an older fact never replaces a newer one.
-    step               BIGINT NOT NULL DEFAULT 0,
+    step               BIGINT NOT NULL,
     answer_confirmed   BOOLEAN,
-    caller_may_be_gone BOOLEAN,
+    caller_may_be_gone BOOLEAN NOT NULL,
     counted_at         BIGINT,
     -- State of a transfer before its call was closed as lost, which made it 'unknown'.
     lost_from          TEXT

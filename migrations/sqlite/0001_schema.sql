@@ -130,9 +130,9 @@ CREATE TABLE org_keys (
     scopes       TEXT NOT NULL,
     created_at   INTEGER NOT NULL,
     last_used_at INTEGER,
-    -- SHA-256 of the token that was issued for the key, and the id of the key that signed it. NULL: made by an earlier version, and not used since.
-    token_hash   BLOB,
-    kid          TEXT,
+    -- SHA-256 of the token that was issued for the key, and the id of the key that signed it.
+    token_hash   BLOB NOT NULL,
+    kid          TEXT NOT NULL,
     -- When an org's API key ends by itself. NULL: it is good until it is revoked.
     expires_at   INTEGER
 ) STRICT;
@@ -194,8 +194,8 @@ CREATE TABLE dashboard_sessions (
     user_id    BLOB NOT NULL,
     expires_at INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    -- Names a session where it is listed. NULL: opened by a node of an earlier version.
-    id         BLOB,
+    -- Names a session where it is listed.
+    id         BLOB NOT NULL,
     FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE
 ) STRICT;
 CREATE INDEX dashboard_sessions_expiry ON dashboard_sessions (expires_at);
@@ -684,11 +684,11 @@ CREATE TABLE transfers (
     ended_at           INTEGER,
     session_id         BLOB,
     -- 'refer' or 'bridge'.
-    way                TEXT NOT NULL DEFAULT 'refer',
+    way                TEXT NOT NULL,
     -- Grows with the state: an older fact never replaces a newer one.
-    step               INTEGER NOT NULL DEFAULT 0,
+    step               INTEGER NOT NULL,
     answer_confirmed   INTEGER,
-    caller_may_be_gone INTEGER,
+    caller_may_be_gone INTEGER NOT NULL,
     counted_at         INTEGER,
     -- State of a transfer before its call was closed as lost, which made it 'unknown'.
     lost_from          TEXT

@@ -10,16 +10,15 @@ use subtle::ConstantTimeEq as _;
 use trunkline_calls::token as session;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Actor, ActorKind, Error, OrgKey, OrgLimit, Wrong, org_keys, org_limits, orgs,
+    Acting, Actor, ActorKind, Error, OrgLimit, Wrong, org_keys, org_limits, orgs,
 };
 use uuid::Uuid;
 
 use super::connection_limiter::Proof;
-use super::credentials::{KnownOrg, presented};
+use super::credentials::{CallerKey, KnownOrg, presented};
 use super::error::ApiError;
 use super::operator::Operator;
 use super::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
-use super::token::{Claims, Signer};
 use super::{Api, dashboard_session, default_limits, token};
 
 /// Org that makes the request, with the permissions of its key.
@@ -172,7 +171,7 @@ impl KnownOrg {
 
 const REQUIRED: &str = "An API key is required: Authorization: Bearer <API key>";
 const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked");
-
+const INVALID: ApiError = ApiError::Unauthorized("The API key is invalid");
 const EXPIRED: ApiError = ApiError::Unauthorized("The API key has expired");
 
 /// Returns the key of the token; `None` if it was revoked.
@@ -253,8 +252,8 @@ impl FromRequestParts<Api> for Caller {
 async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     // Another node may have signed the token with a key that this node hasn't read yet.
     api.follow_key_of(token).await;
-    let read = token::read_key(api.store().keyring(), token);
-    let (claims, signer) = read.ok_or_else(|| no_key(token))?;
+    let claims = token::read_key(api.store().keyring(), token);
+    let claims = claims.ok_or_else(|| no_key(token))?;
 
     let Some(key) = api
         .read_inline(move |tx| org_keys::by_id(tx, claims.org, claims.sub))
@@ -263,7 +262,11 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
         return Ok(None);
     };
 
-    must_be_issued(api, key.clone(), (token, &claims), signer).await?;
+    // The row decides, whichever key signed: API keys outlive the signing key, and only the token that was issued fits the hash.
+    if !bool::from(key.token_hash.ct_eq(&presented(token))) {
+        return Err(INVALID);
+    }
+
     match api.read_inline(move |tx| orgs::by_id(tx, claims.org)).await {
         Ok(org) => {
             let (limits, defaults) = (
@@ -272,7 +275,13 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
                 default_limits(api.config()),
             );
             Ok(Some(KnownOrg {
-                key,
+                key: CallerKey {
+                    id: key.id,
+                    org_id: key.org_id,
+                    name: key.name,
+                    scopes: key.scopes,
+                    expires_at: key.expires_at,
+                },
                 suspended: org.is_suspended(),
                 requests_per_minute: limits.in_force(OrgLimit::Requests, defaults),
                 streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
@@ -282,40 +291,6 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Refuses every token but the one that was issued for the key. A key from before token hashes were stored gets the
-/// hash of the first token with matching claims, if its signing key isn't retired.
-async fn must_be_issued(
-    api: &Api,
-    key: OrgKey,
-    (token, claims): (&str, &Claims),
-    signer: Signer,
-) -> Result<(), ApiError> {
-    const FORGED: ApiError = ApiError::Unauthorized("The API key is invalid");
-
-    let hash = match (key.token_hash, signer) {
-        // The row decides, whichever key signed: API keys outlive the signing key, and only this very token fits the
-        // hash.
-        (Some(hash), _) => hash,
-        // A signing key may be retired because it leaked. What it has signed must not become the hash of the row.
-        (None, Signer::Retired) => return Err(FORGED),
-        (None, Signer::Good) if !claims.are_of_unkept(&key.scopes, key.created_at) => {
-            return Err(FORGED);
-        }
-
-        (None, Signer::Good) => {
-            let issued = token::issued(token);
-            // If two tokens arrive at once, the row keeps one hash, and both are compared with it.
-            let kept = api
-                .write(move |tx, _| org_keys::note_token(tx, key.org_id, key.id, &issued))
-                .await?;
-            kept.ok_or(REVOKED)?
-        }
-    };
-
-    let is_issued = bool::from(hash.ct_eq(&presented(token)));
-    is_issued.then_some(()).ok_or(FORGED)
 }
 
 /// Explains a credential that is no org's key, by the kind of credential that it looks like.
@@ -330,7 +305,7 @@ fn no_key(token: &str) -> ApiError {
             "This is a session token, for GET /phone/sessions/{session_id} and for its own call";
         return ApiError::Unauthorized(message).with_code("session_token");
     }
-    ApiError::Unauthorized("The API key is invalid")
+    INVALID
 }
 
 /// Prefix of partner keys.

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Change, Error, OrgKey, Partner, PartnerKey, Session, Store, TokenHash, org_keys, partners,
+    Change, Error, Partner, PartnerKey, Session, Store, TokenHash, org_keys, partners,
 };
 use uuid::Uuid;
 
@@ -37,10 +37,21 @@ pub(super) struct Credentials {
     pub(super) keys_read: AtomicU64,
 }
 
+/// Rights of whoever makes a request in an org: those of an API key, of a session of the dashboard, or the operator's.
+#[derive(Debug)]
+pub(super) struct CallerKey {
+    pub(super) id: Uuid,
+    pub(super) org_id: Uuid,
+    pub(super) name: String,
+    pub(super) scopes: Vec<String>,
+    /// Expiry; `None`: valid until revoked.
+    pub(super) expires_at: Option<Moment>,
+}
+
 /// Key of an org that exists.
 #[derive(Debug)]
 pub(super) struct KnownOrg {
-    pub(super) key: OrgKey,
+    pub(super) key: CallerKey,
     /// True if the org is suspended.
     pub(super) suspended: bool,
     /// Requests per minute for all keys of the org together.

@@ -16,14 +16,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use trunkline_store::{
-    Acting, Actor, ActorKind, OrgKey, OrgLimit, TokenHash, org_limits, sessions,
-};
+use trunkline_store::{Acting, Actor, ActorKind, OrgLimit, TokenHash, org_limits, sessions};
 use uuid::Uuid;
 
 use super::connection::Encrypted;
 use super::connection_limiter::Proof;
-use super::credentials::{DashboardSession, KnownOrg, presented};
+use super::credentials::{CallerKey, DashboardSession, KnownOrg, presented};
 use super::error::ApiError;
 use super::{Api, SCOPES, default_limits};
 
@@ -93,7 +91,7 @@ pub(super) async fn of(
     Proof::note(parts);
     let actor = Actor {
         kind: ActorKind::Dashboard,
-        id: session.record.id,
+        id: Some(session.record.id),
         name: session.record.email.clone(),
     };
 
@@ -161,15 +159,11 @@ impl DashboardSession {
         // In place of a key's id: each session has `Idempotency-Key`s of its own.
         let id = self.hash.first_chunk().expect("a hash has 32 octets");
         Ok(Arc::new(KnownOrg {
-            key: OrgKey {
+            key: CallerKey {
                 id: Uuid::from_bytes(*id),
                 org_id: self.record.org_id,
                 name: "dashboard".to_owned(),
                 scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
-                token_hash: None,
-                kid: None,
-                created_at: self.record.expires_at,
-                last_used_at: None,
                 expires_at: None,
             },
             suspended: self.record.suspended,

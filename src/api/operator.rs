@@ -8,12 +8,11 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::HeaderName;
 use axum::http::request::Parts;
-use trunkline_sip::moment::Moment;
-use trunkline_store::{Acting, Actor, ActorKind, Error, OrgKey, Wrong, orgs};
+use trunkline_store::{Acting, Actor, ActorKind, Error, Wrong, orgs};
 use uuid::Uuid;
 
 use super::connection_limiter::Proof;
-use super::credentials::KnownOrg;
+use super::credentials::{CallerKey, KnownOrg};
 use super::error::ApiError;
 use super::field_type::id;
 use super::quota::{Policy, Tally};
@@ -129,15 +128,11 @@ impl Operator {
 
         Acting::of_org(org);
         Ok(Arc::new(KnownOrg {
-            key: OrgKey {
+            key: CallerKey {
                 id: self.credential(org),
                 org_id: org,
                 name: "operator".to_owned(),
                 scopes: SCOPES.iter().map(|scope| (*scope).to_owned()).collect(),
-                token_hash: None,
-                kid: None,
-                created_at: Moment::from_secs(0),
-                last_used_at: None,
                 expires_at: None,
             },
             suspended: false,

@@ -26,24 +26,8 @@ pub struct Claims {
     pub scopes: Vec<String>,
     /// Time of creation, in seconds since the epoch.
     pub iat: u64,
-    /// Random id, so that even a holder of the signing key can't make the token again. Keys of earlier versions have
-    /// none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub jti: Option<Uuid>,
-}
-
-impl Claims {
-    /// Maximum time between the creation of a key's row and the signing of its token.
-    const SIGNED_WITHIN_S: u64 = 60;
-
-    /// Returns true if these claims match a key of an earlier version, without a stored hash, with these scopes and
-    /// this time of creation.
-    pub(super) fn are_of_unkept(&self, scopes: &[String], created_at: Moment) -> bool {
-        let late = self.iat.checked_sub(created_at.as_secs());
-        self.jti.is_none()
-            && self.scopes == scopes
-            && late.is_some_and(|late| late <= Self::SIGNED_WITHIN_S)
-    }
+    /// Random id, so that even a holder of the signing key can't make the token again.
+    pub jti: Uuid,
 }
 
 /// Claims of a widget contact's token: only its id.
@@ -120,7 +104,7 @@ async fn issue_by(
 }
 
 /// Hash and signing key of a token, for the row of its API key.
-pub(super) fn issued(token: &str) -> Issued {
+fn issued(token: &str) -> Issued {
     Issued {
         token_hash: Sha256::digest(token).into(),
         kid: key_of(token).unwrap_or_default(),
@@ -134,7 +118,7 @@ pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Mom
         org,
         scopes: scopes.to_vec(),
         iat: now.as_secs(),
-        jti: Some(Uuid::new_v4()),
+        jti: Uuid::new_v4(),
     };
     sign(keyring, &claims)
 }
@@ -157,26 +141,17 @@ pub(super) fn mint_contact(
     sign(keyring, &claims)
 }
 
-/// State of the key that signed a token.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Signer {
-    /// In use and published.
-    Good,
-    /// Retired: its signature proves nothing by itself.
-    Retired,
-}
-
-/// Returns the claims of an org key that we signed, possibly with a key that is retired now.
-pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<(Claims, Signer)> {
+/// Returns the claims of an org key that we signed, possibly with a key that is retired now, whose signature proves nothing by itself: the
+/// caller compares the token with the hash in the row.
+pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<Claims> {
     if let Some(claims) = verified(keyring, token) {
-        return Some((claims, Signer::Good));
+        return Some(claims);
     }
 
     let kid = key_of(token)?;
     let keys = keyring.retired_keys();
     let retired = keys.iter().find(|key| key.id() == kid)?;
-    let claims = verified_with(retired.public(), token)?;
-    Some((claims, Signer::Retired))
+    verified_with(retired.public(), token)
 }
 
 /// Returns the claims of an org key that we signed; `None` for anything else, including other algorithms and kinds of

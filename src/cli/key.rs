@@ -196,8 +196,7 @@ fn signers(store: &Store) -> Vec<SignerView> {
     good.chain(retired).collect()
 }
 
-/// Retires a signing key. With `api_keys` its API keys are revoked too, once `yes` confirms it. An API key without a
-/// stored hash of its token ends in any case if this key signed it, since nothing else proves its token.
+/// Retires a signing key. With `api_keys` its API keys are revoked too, once `yes` confirms it.
 async fn retire(
     store: &Store,
     kid: &str,
@@ -211,7 +210,7 @@ async fn retire(
         }
 
         let kid = kid.to_owned();
-        let signed = store.read(move |tx| org_keys::signed_with(tx, Some(&kid)));
+        let signed = store.read(move |tx| org_keys::signed_with(tx, &kid));
         let signed = signed.await?;
         output.list(&signed.into_iter().map(SignedView::from).collect::<Vec<_>>());
         return Err(Failure::Command(
@@ -219,11 +218,6 @@ async fn retire(
                 .to_owned(),
         ));
     }
-
-    let unhashed = store
-        .read(move |tx| org_keys::signed_with(tx, None))
-        .await?;
-    let unhashed: u32 = unhashed.iter().map(|org| org.keys).sum();
 
     // If the process dies between the two steps, the same command completes them: a retired key can be retired again.
     let retired = store.retire_signing_key(kid, now()).await;
@@ -239,8 +233,7 @@ async fn retire(
     };
 
     output.done(&format!(
-        "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
-         API keys without a stored hash, which end if this key signed them: {unhashed}."
+        "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}."
     ));
 
     Ok(())

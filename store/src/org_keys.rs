@@ -23,10 +23,10 @@ pub struct OrgKey {
     pub name: String,
     /// Scopes of the key.
     pub scopes: Vec<String>,
-    /// SHA-256 of the issued token; `None` for a key of an earlier version that hasn't been used since.
-    pub token_hash: Option<Vec<u8>>,
+    /// SHA-256 of the issued token.
+    pub token_hash: Vec<u8>,
     /// Id of the signing key that signed the token.
-    pub kid: Option<String>,
+    pub kid: String,
     /// Time of creation.
     pub created_at: Moment,
     /// Time of the last use, at most half a minute late.
@@ -199,45 +199,16 @@ pub fn page(
     })
 }
 
-/// Stores the token hash of a key from a version that didn't store one, when its token is first used. Returns the hash in the row; `None`
-/// if the key was revoked meanwhile.
+/// Returns the number of each org's keys that the signing key of this id has signed.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn note_token(
-    tx: &mut Tx,
-    org: Uuid,
-    key: Uuid,
-    issued: &Issued,
-) -> Result<Option<Vec<u8>>, Error> {
-    tx.run(
-        "UPDATE org_keys SET token_hash = $3, kid = $4 WHERE org_id = $1 AND id = $2 AND token_hash IS NULL",
-        &[&org, &key, &issued.token_hash, &issued.kid],
-    )?;
-    // Read back: of two requests at once one stores its hash, and the other's token must equal that.
-    let sql = "SELECT token_hash FROM org_keys WHERE org_id = $1 AND id = $2";
-    let kept: Option<(Vec<u8>,)> = tx.one(sql, &[&org, &key])?;
-    tx.mark_internal();
-    Ok(kept.map(|(hash,)| hash))
-}
-
-/// Returns the number of each org's keys that the signing key of this id has signed or, with `None`, whose signing key is unknown.
-///
-/// # Errors
-/// [`Broke`](super::Broke): the database fails.
-pub fn signed_with(tx: &mut Tx, kid: Option<&str>) -> Result<Vec<SignedKeys>, Error> {
-    let sql = match kid {
-        Some(_) => {
-            "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
-             WHERE kid = $1 GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"
-        }
-        // Uses `$1` too, since both statements get one value.
-        None => {
-            "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
-             WHERE token_hash IS NULL AND $1 = '' GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"
-        }
-    };
-    tx.all(sql, &[&kid.unwrap_or_default()])
+pub fn signed_with(tx: &mut Tx, kid: &str) -> Result<Vec<SignedKeys>, Error> {
+    tx.all(
+        "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
+         WHERE kid = $1 GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id",
+        &[&kid],
+    )
 }
 
 /// Revokes every key that the signing key of this id has signed, of all orgs; returns their number.

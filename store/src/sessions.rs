@@ -17,7 +17,7 @@ pub type TokenHash = [u8; 32];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
     /// Id of the session, which can't log anybody in.
-    pub id: Option<Uuid>,
+    pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
     /// Its name.
@@ -157,13 +157,13 @@ pub fn page(
         "SELECT dashboard_sessions.id AS id, email, name, dashboard_sessions.created_at AS created_at, expires_at
          FROM dashboard_sessions JOIN users ON users.id = user_id
          WHERE org_id = $1 AND (dashboard_sessions.created_at, dashboard_sessions.id) < ($2, $3) AND expires_at > $4
-             AND dashboard_sessions.id IS NOT NULL AND (CAST($6 AS TEXT) IS NULL OR email = $6)
+             AND (CAST($6 AS TEXT) IS NULL OR email = $6)
          ORDER BY dashboard_sessions.created_at DESC, dashboard_sessions.id DESC LIMIT $5",
         &[&org, &after.at_micros(), &after.id, &now, &(i64::from(limit) + 1), &email],
     )?;
 
     let sql = "SELECT COUNT(*) FROM dashboard_sessions JOIN users ON users.id = user_id
-         WHERE org_id = $1 AND expires_at > $2 AND dashboard_sessions.id IS NOT NULL AND (CAST($3 AS TEXT) IS NULL OR email = $3)";
+         WHERE org_id = $1 AND expires_at > $2 AND (CAST($3 AS TEXT) IS NULL OR email = $3)";
     let (total,): (i64,) = tx.exactly_one(sql, &[&org, &now, &email])?;
     Ok(Page::of(items, limit, total, |item| Position {
         at: item.created_at,

@@ -41,8 +41,8 @@ pub struct CallTransfer {
     pub sip_code: Option<u16>,
     /// For a completed transfer: the destination is known to have answered.
     pub answer_confirmed: Option<bool>,
-    /// The PBX may have lost the caller when the transfer failed; `None` in rows of earlier versions.
-    pub caller_may_be_gone: Option<bool>,
+    /// The PBX may have lost the caller when the transfer failed.
+    pub caller_may_be_gone: bool,
     /// Reasons that the agent reported.
     pub reasons: Vec<Reason>,
     /// Summary of the call.
@@ -93,7 +93,7 @@ impl From<&Transfer> for CallTransfer {
             state: transfer.state,
             sip_code: transfer.sip_code,
             answer_confirmed: transfer.answer_confirmed,
-            caller_may_be_gone: Some(transfer.caller_may_be_gone),
+            caller_may_be_gone: transfer.caller_may_be_gone,
             reasons: transfer.report.reasons.clone(),
             summary: transfer.report.summary.to_string(),
             explanation: transfer.report.explanation.as_deref().map(str::to_owned),
@@ -193,7 +193,11 @@ pub(super) fn project(
 /// Returns the event of a transfer's state.
 fn updated(transfer: &Transfer) -> NewEvent {
     let shown = CallTransfer::from(transfer);
-    event((transfer.org, transfer.session), &shown, step(transfer))
+    event(
+        (transfer.org, transfer.session),
+        &shown,
+        i64::from(transfer.step),
+    )
 }
 
 /// Returns the event of the state that a transfer of this session has after a step. Fields are those of the API.
@@ -210,7 +214,7 @@ fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEv
         "state": shown.state,
         "sip_code": shown.sip_code,
         "answer_confirmed": shown.answer_confirmed,
-        "caller_may_be_gone": shown.caller_may_be_gone.unwrap_or_default(),
+        "caller_may_be_gone": shown.caller_may_be_gone,
         "requested_at": written(shown.requested_at),
         "accepted_at": shown.accepted_at.map(written),
         "ringing_at": shown.ringing_at.map(written),
@@ -306,30 +310,6 @@ pub(super) fn reopen(tx: &mut Tx, run: Origin) -> Result<(), Error> {
     Ok(())
 }
 
-/// Order of a fact among those of its transfer: a stored state is replaced only by one that isn't earlier.
-fn step(transfer: &Transfer) -> i64 {
-    /// Facts of versions that didn't number them come before all that are numbered.
-    const NUMBERED: i64 = 100;
-
-    if transfer.step > 0 {
-        return NUMBERED + i64::from(transfer.step);
-    }
-
-    let state = match transfer.state {
-        TransferState::Requested => 0,
-        TransferState::Accepted => 1,
-        TransferState::Ringing => 2,
-        TransferState::Unknown | TransferState::Failed | TransferState::Completed => 3,
-    };
-
-    // A bridge may follow a failed REFER.
-    let way = match transfer.way {
-        TransferMethod::Refer => 0,
-        TransferMethod::Bridge => 10,
-    };
-    way + state + i64::from(transfer.handed_over)
-}
-
 fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
     // The same fact again undoes an assumed end (`lost_from`): `close_late` assumes it anew if the call is still lost.
     tx.run(
@@ -362,7 +342,7 @@ fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
             &transfer.accepted_at,
             &transfer.ringing_at,
             &transfer.ended_at,
-            &step(transfer),
+            &i64::from(transfer.step),
             &transfer.answer_confirmed,
             &transfer.caller_may_be_gone,
             &transfer.counted_at,

@@ -205,15 +205,31 @@ fn both_databases_have_the_same_schema() {
     });
 }
 
-/// Whose rows a database of version 49 holds where the way from there changes or adds something: a partner, its org, an agent, and a network
-/// that was dedicated to the org.
+/// Rows of a database of version 49, where the way from there changes or adds something: a partner, its org, an agent, a network that was
+/// dedicated to the org, an API key and a session of a person. A second key has no hash, and a second session no id: these end.
 const ROWS_OF_49: &str = "
     INSERT INTO partners (id, name, active, created_at) VALUES ('00000000000000000000000000000001', 'Reseller', TRUE, 7);
     INSERT INTO orgs (id, partner_id, name, widget_token, language, created_at, requests_per_minute, sessions_emptied_to)
         VALUES ('00000000000000000000000000000002', '00000000000000000000000000000001', 'Acme', 'w', 'en', 8, 5, 6);
     INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
         VALUES ('00000000000000000000000000000003', '00000000000000000000000000000002', 'Echo', 'inbound', 'en', '', TRUE, '[]', TRUE, 9, 9);
-    INSERT INTO dedications (network, org_id, created_at) VALUES ('192.0.2.0/24', '00000000000000000000000000000002', 9);";
+    INSERT INTO dedications (network, org_id, created_at) VALUES ('192.0.2.0/24', '00000000000000000000000000000002', 9);
+    INSERT INTO org_keys (id, org_id, name, scopes, created_at, last_used_at, token_hash, kid, expires_at)
+        VALUES ('00000000000000000000000000000004', '00000000000000000000000000000002', 'Hashed', '[]', 9, 10, '01', 'k', 11);
+    INSERT INTO org_keys (id, org_id, name, scopes, created_at)
+        VALUES ('00000000000000000000000000000005', '00000000000000000000000000000002', 'Unused', '[]', 9);
+    INSERT INTO users (id, email, name, created_at) VALUES ('00000000000000000000000000000006', 'ann@example.com', 'Ann', 9);
+    INSERT INTO memberships (org_id, user_id, created_at)
+        VALUES ('00000000000000000000000000000002', '00000000000000000000000000000006', 9);
+    INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id)
+        VALUES ('02', '00000000000000000000000000000002', '00000000000000000000000000000006', 12, 9, '00000000000000000000000000000007');
+    INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at)
+        VALUES ('03', '00000000000000000000000000000002', '00000000000000000000000000000006', 12, 9);";
+/// The keys and sessions that stay, with all of their columns.
+const KEYS_AND_SESSIONS_KEPT: &str = "
+    SELECT name || ' ' || scopes || ' ' || created_at || ' ' || last_used_at || ' ' || kid || ' ' || expires_at FROM org_keys UNION ALL
+    SELECT email || ' ' || dashboard_sessions.created_at || ' ' || expires_at FROM dashboard_sessions JOIN users ON users.id = user_id
+    ORDER BY 1";
 const SQLITE_49: &str = include_str!("../../fixtures/forerunner/sqlite.sql");
 const POSTGRES_49: &str = include_str!("../../fixtures/forerunner/postgres.sql");
 
@@ -265,6 +281,8 @@ fn a_sqlite_database_of_version_49_becomes_a_new_one() {
                 FROM dedications, agents JOIN orgs ON orgs.id = agents.org_id JOIN partners ON partners.id = partner_id";
             let rows = texts(&db.sqlite(), kept);
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 1"]);
+            let rows = texts(&db.sqlite(), KEYS_AND_SESSIONS_KEPT);
+            assert_eq!(rows, ["Hashed [] 9 10 k 11", "ann@example.com 9 12"]);
         })
     });
 }
@@ -318,6 +336,11 @@ fn a_postgresql_database_of_version_49_becomes_a_new_one() {
                 .await
                 .expect(kept);
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 true"]);
+            let rows: Vec<String> = sqlx::query_scalar(KEYS_AND_SESSIONS_KEPT)
+                .fetch_all(&mut connection)
+                .await
+                .expect("rows");
+            assert_eq!(rows, ["Hashed [] 9 10 k 11", "ann@example.com 9 12"]);
         })
     });
 }

@@ -124,7 +124,7 @@ fn logged_in(visitor: &Visitor, open: &Page<ListedSession>) -> Markup {
         .items
         .iter()
         .map(|session| {
-            let own = visitor.session.record.id == Some(session.id);
+            let own = visitor.session.record.id == session.id;
             vec![
                 html! { (session.name) " " span.soft { (session.email) } @if own { " " (badge(Tone::Quiet, "this one")) } },
                 moment(session.created_at),

@@ -505,7 +505,7 @@ impl Line {
         });
         let actor = Actor {
             kind: ActorKind::Dashboard,
-            id: session.id,
+            id: Some(session.id),
             name: session.email.clone(),
         };
         let org = Some(session.org_id);

@@ -58,7 +58,7 @@ impl From<CallTransfer> for TransferView {
             state: transfer.state,
             sip_code: transfer.sip_code,
             answer_confirmed: transfer.answer_confirmed,
-            caller_may_be_gone: transfer.caller_may_be_gone.unwrap_or_default(),
+            caller_may_be_gone: transfer.caller_may_be_gone,
             reasons,
             summary: transfer.summary,
             explanation: transfer.explanation,

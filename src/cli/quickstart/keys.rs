@@ -53,8 +53,7 @@ impl KeptKeys {
             let hash: [u8; 32] = Sha256::digest(token).into();
             let keys = store.read(move |tx| org_keys::list(tx, org)).await?;
             let is_it = |key: &trunkline_store::OrgKey| {
-                key.token_hash.as_deref() == Some(&hash[..])
-                    && key.expires_at.is_none_or(|ends| ends > now())
+                key.token_hash == hash && key.expires_at.is_none_or(|ends| ends > now())
             };
             if !keys.iter().any(is_it) {
                 self.api_key = None;
