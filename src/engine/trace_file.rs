@@ -8,7 +8,7 @@ use crate::traces::{messages_in, pcap};
 /// Ending of such a file.
 const ENDING: &str = "trace";
 
-/// Returns the pcap of a file of the traces, also of an earlier version; `None` if it isn't one.
+/// Returns the pcap of a file of the traces; `None` if it isn't one.
 ///
 /// # Errors
 /// The file can't be read.

@@ -1,6 +1,6 @@
 //! Removes the messages of some calls from all traces: from the open blocks, the blocks in memory and the segments on
 //! disk. A block is unpacked, filtered and packed again; a segment is written to a new file, which then replaces the
-//! old one. Messages that belong to no call are in memory alone, for seconds. Segments of earlier versions, whose messages have no leg, stay: which of them are whose isn't known.
+//! old one. Messages that belong to no call are in memory alone, for seconds.
 
 use std::io;
 use std::sync::Arc;

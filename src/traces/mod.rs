@@ -271,13 +271,13 @@ impl Traces {
     }
 }
 
-/// Reads all messages of a segment file in order of time, of earlier versions too, whoever they belong to. Empty if it isn't a segment.
+/// Reads all messages of a segment file in order of time, whoever they belong to. Empty if it isn't a segment.
 ///
 /// # Errors
 /// The file can't be read.
 pub fn messages_in(path: &Path) -> io::Result<Vec<Captured>> {
     let mut messages = Vec::new();
-    for block in segments::all_blocks(path) {
+    for block in segments::blocks(path, &BlockQuery::ALL) {
         let octets = block?.unpack();
         messages.extend(record::records(&octets).map(|record| record.captured()));
     }

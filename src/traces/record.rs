@@ -1,6 +1,5 @@
 //! Encoding of one message in a block: `at u64, flags u8, [org, call, leg u8, role u8], local, peer, length u32, octets`, all little-endian. Org
-//! and call are 16 octets each; an address is 4 or 16 octets and a port. Messages that no shard has assigned to a call have no leg; those of
-//! versions before legs were written have none either.
+//! and call are 16 octets each; an address is 4 or 16 octets and a port. Messages that no shard has assigned to a call have no leg.
 
 use std::net::{IpAddr, SocketAddr};
 

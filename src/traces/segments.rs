@@ -20,7 +20,7 @@ use super::removal_filter::RemovalFilter;
 pub(super) const AGE: Duration = Duration::from_secs(5);
 /// First octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE2";
-/// First octets of a segment of earlier versions, whose messages have no leg.
+/// First octets of a segment of builds from before 0.1.0, whose messages have no leg: nobody's trace may show them.
 const MAGIC_WITHOUT_LEGS: &[u8; 8] = b"TLTRACE1";
 /// Size of a segment, and age of a segment, after which another one begins.
 const MAX_SEGMENT_OCTETS: u64 = 16 << 20;
@@ -61,13 +61,14 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Finds existing segments.
+    /// Finds existing segments, and deletes those whose messages have no leg.
     ///
     /// # Errors
-    /// The directory can't be created or read.
+    /// The directory can't be created, or it or a segment can't be read.
     pub(super) fn open(disk: Disk) -> io::Result<Self> {
         private::directory(&disk.directory)?;
         let mut known = Vec::new();
+        let mut without_legs = 0_u32;
         for entry in std::fs::read_dir(&disk.directory)? {
             let entry = entry?;
             let path = entry.path();
@@ -77,6 +78,10 @@ impl Segments {
                 continue;
             }
             let Some(began) = began(&path) else { continue };
+            if open_segment(&path, MAGIC_WITHOUT_LEGS)?.is_some() {
+                without_legs += u32::from(is_removed(&path));
+                continue;
+            }
             let data = entry.metadata()?;
             // Known without reading the file: its last message came before it was last written.
             let retained_from = modified(&data).unwrap_or(began);
@@ -92,6 +97,12 @@ impl Segments {
             });
         }
 
+        if without_legs > 0 {
+            tracing::warn!(
+                files = without_legs,
+                "deleted traces from before 0.1.0: their messages don't say to which call they belong, so no org may see them"
+            );
+        }
         known.sort_by_key(|segment| segment.began);
         Ok(Self {
             disk,
@@ -347,8 +358,7 @@ fn began(path: &Path) -> Option<Moment> {
 }
 
 /// Reads the blocks of a file that may have wanted messages, one at a time. A file that was removed has none, and one that was cut
-/// short by a crash is read up to there. One of an earlier version has none either: its messages belong to no leg, so they are in no trace and no
-/// erasure takes them; they go with their file.
+/// short by a crash is read up to there.
 ///
 /// # Errors
 /// The file can't be read; the error is the last item. The file may then have more blocks than were returned.
@@ -356,23 +366,7 @@ pub(super) fn blocks<'q>(
     path: &Path,
     wanted: &'q BlockQuery<'q>,
 ) -> impl Iterator<Item = io::Result<Block>> + use<'q> {
-    blocks_of(open_segment(path, &[MAGIC]), wanted)
-}
-
-/// Reads all blocks of a file, of earlier versions too.
-///
-/// # Errors
-/// The file can't be read; the error is the last item.
-pub(super) fn all_blocks(path: &Path) -> impl Iterator<Item = io::Result<Block>> {
-    let opened = open_segment(path, &[MAGIC, MAGIC_WITHOUT_LEGS]);
-    blocks_of(opened, &BlockQuery::ALL)
-}
-
-fn blocks_of<'q>(
-    opened: io::Result<Option<File>>,
-    wanted: &'q BlockQuery<'q>,
-) -> impl Iterator<Item = io::Result<Block>> + use<'q> {
-    let mut opened = Some(opened);
+    let mut opened = Some(open_segment(path, MAGIC));
     std::iter::from_fn(move || match opened.take()? {
         Ok(None) => None,
         Ok(Some(mut file)) => {
@@ -384,16 +378,16 @@ fn blocks_of<'q>(
     })
 }
 
-/// Opens a segment behind its first octets, which are one of `magics`; `None` if it isn't there, or begins otherwise.
-fn open_segment(path: &Path, magics: &[&[u8; 8]]) -> io::Result<Option<File>> {
+/// Opens a segment behind its first octets; `None` if it isn't there, or begins otherwise.
+fn open_segment(path: &Path, magic: &[u8; 8]) -> io::Result<Option<File>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(fault) if fault.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(fault) => return Err(fault),
     };
 
-    let mut magic = [0; MAGIC.len()];
-    let is_segment = fill(&mut file, &mut magic)? && magics.contains(&&magic);
+    let mut first = [0; MAGIC.len()];
+    let is_segment = fill(&mut file, &mut first)? && first == *magic;
     Ok(is_segment.then_some(file))
 }
 

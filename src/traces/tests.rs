@@ -458,44 +458,25 @@ fn no_block_is_larger_than_a_reader_admits() {
     assert!(head.is_some());
 }
 
-/// Messages of an earlier version belong to no leg: no trace shows them, no erasure takes them, and they go with their file.
+/// Messages without a leg, as builds from before 0.1.0 wrote them, are deleted at the start, and other files stay.
 #[test]
-fn a_file_without_legs_is_in_no_trace() {
+fn a_file_without_legs_is_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
-    let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
-    let record = Record::new(Moment::from_secs(10), &flow(), true, None, &octets);
-    let mut block = block::Open::default();
-    block.push(&record, scan::key(b"a@b"));
-    let mut file = b"TLTRACE1".to_vec();
-    block.close(&mut Vec::new()).unwrap().write(&mut file);
-    let path = disk.directory.join("00000000000010000000.trace");
-    std::fs::write(&path, &file).unwrap();
-    drop(traces);
-
     let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
     let bye = message("BYE sip:a SIP/2.0", "a@b", 1);
     pass(&traces, &mut tap, Moment::from_secs(11), true, &bye);
     traces.finish();
-    let shown = found(&traces, "a@b").messages;
-    assert_eq!(shown.len(), 1);
-    assert!(shown[0].captured.octets.starts_with(b"BYE"));
+    let path = disk.directory.join("00000000000010000000.trace");
+    std::fs::write(&path, b"TLTRACE1 and blocks").unwrap();
+    let other = disk.directory.join("notes.txt");
+    std::fs::write(&other, b"TLTRACE1").unwrap();
 
-    let whole = ErasedCall {
-        from: NEVER,
-        until: ALWAYS,
-        ..erased("a@b")
-    };
-    assert_eq!(forget(&traces, &[whole]).unwrap(), 1);
-    assert_eq!(std::fs::read(&path).unwrap(), file);
-    let read = messages_in(&path).unwrap();
-    assert_eq!(read[0].octets, octets, "for the operator");
-
-    traces.write(ALWAYS);
-    assert!(!path.exists());
+    let traces = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    assert!(!path.exists() && other.exists());
+    assert_eq!(found(&traces, "a@b").messages.len(), 1);
 }
 
 /// A segment that can't be read has messages all the same: neither an erasure nor a trace may pass over it.
