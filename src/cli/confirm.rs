@@ -4,36 +4,18 @@ use std::io::{IsTerminal as _, Write as _};
 
 use super::Failure;
 
-/// Behaviour without a terminal, where nobody can be asked.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum WithoutTerminal {
-    Refuses,
-    /// The command is older than `--yes`, and scripts run it without: it goes on, and says what to add.
-    Warns,
-}
-
 /// Asks before something is destroyed, unless `--yes` was given.
 ///
 /// # Errors
 /// The answer is no, or there is no terminal to ask on.
-pub(super) fn confirmed(
-    is_given: bool,
-    summary: &str,
-    without_terminal: WithoutTerminal,
-) -> Result<(), Failure> {
+pub(super) fn confirmed(is_given: bool, summary: &str) -> Result<(), Failure> {
     if is_given {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return match without_terminal {
-            WithoutTerminal::Refuses => Err(Failure::Startup(
-                "this can't be undone: confirm it with --yes".to_owned(),
-            )),
-            WithoutTerminal::Warns => {
-                eprintln!("trunkline: not asked for confirmation; a later version will need --yes");
-                Ok(())
-            }
-        };
+        return Err(Failure::Startup(
+            "this can't be undone: confirm it with --yes".to_owned(),
+        ));
     }
 
     // A terminal that has gone gives no answer, which means no.

@@ -8,7 +8,7 @@ use axum::http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::confirm::{WithoutTerminal, confirmed};
+use super::confirm::confirmed;
 use super::names::{self, List};
 use super::output::{Output, Tabular};
 use super::session::{Intent, Session, encoded};
@@ -102,7 +102,7 @@ impl Tabular for Erasure {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         if let Self::Erase { yes, .. } = &self {
-            confirmed(*yes, "Erases the contact", WithoutTerminal::Warns)?;
+            confirmed(*yes, "Erases the contact")?;
         }
         let (Self::Export { target, .. }
         | Self::Erase { target, .. }

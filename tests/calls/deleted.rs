@@ -33,7 +33,9 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
     let org = daemon.setup.org.clone();
-    daemon.setup.run(&["org", "delete", &org, "--json"]);
+    daemon
+        .setup
+        .run(&["org", "delete", &org, "--yes", "--json"]);
     let unknown = Deadline::after(PATIENCE).poll(|| {
         // An unknown sender is challenged for every request.
         (call(&daemon, &sdp).1.status() == Some(401)).then_some(())
@@ -57,7 +59,9 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     let number = &daemon.setup.first_number;
     let add = ["number", "add", number, "--org", other, "--verified"];
     daemon.setup.run(&[&add[..], &["--json"]].concat());
-    let remove = ["number", "unverify", number, "--org", other, "--json"];
+    let remove = [
+        "number", "unverify", number, "--org", other, "--yes", "--json",
+    ];
     daemon.setup.run(&remove);
 
     daemon.setup.run(&["org", "restore", &org, "--json"]);
@@ -83,7 +87,7 @@ fn an_org_deleted_at_once_loses_its_calls_and_everything() {
     let org = daemon.setup.org.clone();
     let shown = daemon
         .setup
-        .run(&["org", "delete", &org, "--now", "--json"]);
+        .run(&["org", "delete", &org, "--now", "--yes", "--json"]);
     assert_eq!(shown["restorable"], false);
     let bye = Deadline::after(PATIENCE).poll(|| live.asked("BYE"));
     assert!(bye.is_some(), "its call is ended");
@@ -123,7 +127,9 @@ fn an_org_that_cannot_be_purged_leaves_the_next_one_its_turn() {
     let agent = ["agent", "create", "--org", &stuck, "--name", "A", "--json"];
     daemon.setup.run(&agent);
     for org in [&stuck, &other] {
-        daemon.setup.run(&["org", "delete", org, "--now", "--json"]);
+        daemon
+            .setup
+            .run(&["org", "delete", org, "--now", "--yes", "--json"]);
     }
 
     let is_logged = |org: &str| daemon.log().contains(&format!("purged org.id={org}"));

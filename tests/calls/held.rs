@@ -511,7 +511,9 @@ fn a_session_token_of_a_suspended_org_ends_its_call_and_transfers_nothing() {
         http::change("POST", daemon.setup.http, &path, &token, body)
     };
     let org = daemon.setup.org.clone();
-    daemon.setup.run(&["org", "suspend", &org, "--json"]);
+    daemon
+        .setup
+        .run(&["org", "suspend", &org, "--yes", "--json"]);
 
     let transfer = json!({"destination": "Nobody"});
     let refused = Deadline::after(Duration::from_secs(10)).poll(|| {

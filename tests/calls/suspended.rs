@@ -43,7 +43,9 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
     let org = daemon.setup.org.clone();
-    let shown = daemon.setup.run(&["org", "suspend", &org, "--json"]);
+    let shown = daemon
+        .setup
+        .run(&["org", "suspend", &org, "--yes", "--json"]);
     assert_eq!(shown["suspended_by"], serde_json::json!(["operator"]));
     let refused = Deadline::after(PATIENCE).poll(|| is_refused(&call().1).then_some(()));
     assert!(refused.is_some(), "its INVITEs are refused");

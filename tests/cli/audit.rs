@@ -78,7 +78,7 @@ fn a_command_that_changes_something_leaves_an_entry() {
             &[],
         ),
         (
-            &["org", "suspend", "Acme"],
+            &["org", "suspend", "Acme", "--yes"],
             "POST /operator/orgs/{orgId}/suspend".to_owned(),
             "org",
             &[],
@@ -96,13 +96,13 @@ fn a_command_that_changes_something_leaves_an_entry() {
             &["peer"],
         ),
         (
-            &["org", "untie", "Acme", "carrier.test"],
+            &["org", "untie", "Acme", "carrier.test", "--yes"],
             "DELETE /operator/orgs/{orgId}/tied-peers/{peer}".to_owned(),
             "org",
             &[],
         ),
         (
-            &["partner", "deactivate", &partner],
+            &["partner", "deactivate", &partner, "--yes"],
             "PATCH /operator/partners/{partnerId}".to_owned(),
             "partner",
             &["active"],
@@ -114,7 +114,7 @@ fn a_command_that_changes_something_leaves_an_entry() {
             &["active"],
         ),
         (
-            &["org", "delete", "Acme"],
+            &["org", "delete", "Acme", "--yes"],
             "DELETE /operator/orgs/{orgId}".to_owned(),
             "org",
             &[],

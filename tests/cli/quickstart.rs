@@ -111,6 +111,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         text(&only["api_key_id"]),
         "--org",
         "Quickstart",
+        "--yes",
     ]);
 
     let third = shell.json(&[

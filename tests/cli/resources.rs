@@ -370,20 +370,24 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
     assert_eq!(entries[0]["action"], "POST /phone/sip/inbound-trunk");
 }
 
-/// Scripts of earlier versions delete without `--yes`; commands added later require it.
 #[test]
-fn only_new_commands_need_a_confirmation_without_a_terminal() {
+fn what_destroys_something_needs_a_confirmation_without_a_terminal() {
     let shell = Shell::new();
     shell.json(&["org", "create", "--name", "Acme"]);
     shell.json(&["agent", "create", "--name", "Sales"]);
-    let ran = shell.run(&["agent", "delete", "Sales"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stderr.contains("--yes"), "{ran:?}");
-    let ran = shell.run(&["outbound-trunk", "delete", "Carrier"]);
-    assert!(
-        ran.code == Some(2) && ran.stderr.contains("--yes"),
-        "{ran:?}"
-    );
+    for arguments in [
+        &["agent", "delete", "Sales"] as &[&str],
+        &["outbound-trunk", "delete", "Carrier"],
+        &["org", "suspend", "Acme"],
+        &["contact", "erase", "019a0000-0000-7000-8000-000000000000"],
+    ] {
+        let ran = shell.run(arguments);
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains("--yes"),
+            "{ran:?}"
+        );
+    }
+    shell.json(&["agent", "delete", "Sales", "--yes"]);
 }
 
 /// Every command has its page, and the completions have every verb: both come from the definitions that the binary parses with.

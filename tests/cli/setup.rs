@@ -135,7 +135,14 @@ fn what_is_made_is_listed_and_changed() {
         "{numbers}"
     );
 
-    let number = shell.json(&["number", "unverify", "+442071838750", "--org", "Acme"]);
+    let number = shell.json(&[
+        "number",
+        "unverify",
+        "+442071838750",
+        "--org",
+        "Acme",
+        "--yes",
+    ]);
     assert_eq!(
         (&number["verified"], &number["agent_id"]),
         (&false.into(), &().into()),
@@ -206,7 +213,14 @@ fn keys_are_made_for_some_scopes_and_revoked() {
         Some(2)
     );
 
-    shell.json(&["key", "revoke", text(&key["api_key_id"]), "--org", "Acme"]);
+    shell.json(&[
+        "key",
+        "revoke",
+        text(&key["api_key_id"]),
+        "--org",
+        "Acme",
+        "--yes",
+    ]);
     assert_eq!(
         shell.json(&["key", "list", "--org", "Acme"]),
         serde_json::json!([])
@@ -342,7 +356,7 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     assert!(before == shell.files(), "a refused name begins nothing");
     shell.json(&["org", "create", "--name", "Acme"]);
 
-    // As an earlier version stored it.
+    // As no command stores it.
     rusqlite::Connection::open(shell.path("trunkline-data/trunkline.db"))
         .and_then(|database| database.execute("UPDATE orgs SET name = ?1", ["A\u{1b}[2J"]))
         .expect("it is renamed");

@@ -30,7 +30,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     assert_eq!(pair.second.get("/phone", &pair.key).0, 200);
 
     let org = text(&pair.outset["org_id"]);
-    let delete = ["org", "delete", &org, "--now", "--json"];
+    let delete = ["org", "delete", &org, "--now", "--yes", "--json"];
     pair.first.setup.run(&delete);
     // The other node polls; the long limit is for a busy machine.
     let ended = Deadline::after(LIMIT)

@@ -423,7 +423,7 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                     scene.of_org(&["number", "verify", UNVERIFIED]);
                     scene.of_org(&["number", "assign", UNVERIFIED, "--agent", agent]);
                 } else {
-                    scene.of_org(&["number", "unverify", UNVERIFIED]);
+                    scene.of_org(&["number", "unverify", UNVERIFIED, "--yes"]);
                 }
             },
             move |on| scene.dialling(UNVERIFIED) == Some(on),
@@ -439,8 +439,11 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
         kind(
             "a dedication",
             move |on| {
-                let word = if on { "dedicate" } else { "undedicate" };
-                scene.of_org(&["trunk", word, &DEDICATED.to_string()]);
+                let network = DEDICATED.to_string();
+                match on {
+                    true => scene.of_org(&["trunk", "dedicate", &network]),
+                    false => scene.of_org(&["trunk", "undedicate", &network, "--yes"]),
+                };
             },
             move |on| scene.takes(&dedicated, NUMBER) == on,
         ),
@@ -471,15 +474,17 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let made = scene.of_org(&["key", "create"]);
                 let (token, id) = scene.used(&made, "api_key", "api_key_id", "/phone");
                 key.put(token);
-                scene.of_org(&["key", "revoke", &id]);
+                scene.of_org(&["key", "revoke", &id, "--yes"]);
             },
             move |_| scene.status("/phone", &revoked.taken()) == 401,
         ),
         kind(
             "a partner's switch",
             move |on| {
-                let word = if on { "deactivate" } else { "activate" };
-                scene.run(&["partner", word, &partner]);
+                match on {
+                    true => scene.run(&["partner", "deactivate", &partner, "--yes"]),
+                    false => scene.run(&["partner", "activate", &partner]),
+                };
             },
             move |on| scene.status(orgs, &partner_key) == if on { 401 } else { 200 },
         ),
@@ -500,7 +505,7 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let made = scene.run(&[&create[..], &of].concat());
                 let (token, id) = scene.used(&made, "partner_key", "id", orgs);
                 partners.put(token);
-                scene.run(&[&["partner", "key", "revoke", &id][..], &of].concat());
+                scene.run(&[&["partner", "key", "revoke", &id, "--yes"][..], &of].concat());
             },
             move |_| scene.status(orgs, &gone.taken()) == 401,
         ),

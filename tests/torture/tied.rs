@@ -122,7 +122,9 @@ fn a_tied_peer_is_called_by_its_org_alone() {
         org.calls(host, true);
         assert_eq!(peer.taken(), 3, "{host}");
 
-        run("untie", &own, tied);
+        daemon
+            .setup
+            .run(&["org", "untie", &own, tied, "--yes", "--json"]);
         daemon.setup.settle();
         org.calls(host, false);
         assert_eq!(peer.taken(), 3, "{host}: another org's again");

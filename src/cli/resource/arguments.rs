@@ -4,7 +4,7 @@ use axum::http::Method;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction};
 
-use super::nouns::{self, Noun, Verb};
+use super::nouns::{self, Verb};
 use super::operation::{Kind, Operation, Property};
 use crate::api;
 
@@ -197,13 +197,16 @@ fn about(property: &Property) -> String {
     about
 }
 
+/// Items that a list prints by default.
+const LIMIT: &str = "50";
+
 /// Makes the option for the length of a list.
-pub(super) fn limit(noun: &Noun) -> Arg {
+pub(super) fn limit() -> Arg {
     Arg::new("limit")
         .long("limit")
         .value_name("COUNT")
         .value_parser(clap::value_parser!(u32).range(1..=10_000))
-        .default_value(noun.limit)
+        .default_value(LIMIT)
         .help("Maximum number of items, newest first.")
 }
 

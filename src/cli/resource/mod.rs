@@ -16,7 +16,7 @@ use clap::{ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::confirm::{WithoutTerminal, confirmed};
+use super::confirm::confirmed;
 use super::names::{self, List};
 use super::output::{self, Output, print};
 use super::session::{Intent, Session, encoded};
@@ -108,7 +108,7 @@ impl Resources {
         }
 
         if self.paging(operation).is_some() {
-            command = command.arg(arguments::limit(noun));
+            command = command.arg(arguments::limit());
         }
         if danger(verb, operation) != Danger::None {
             command = command.arg(arguments::yes());
@@ -194,12 +194,7 @@ impl Resources {
         let is_confirmed = || given.matches.get_flag("yes");
         match danger(verb, &operation) {
             Danger::None => {}
-            Danger::Asks => {
-                confirmed(is_confirmed(), &operation.summary, WithoutTerminal::Refuses)?;
-            }
-            Danger::AsksOnTerminal => {
-                confirmed(is_confirmed(), &operation.summary, WithoutTerminal::Warns)?;
-            }
+            Danger::Asks => confirmed(is_confirmed(), &operation.summary)?,
         }
 
         // A verb with `begins` may create the first object of an installation, and so the data directory.
@@ -399,7 +394,7 @@ fn text_of<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m String> {
 fn danger(verb: &Verb, operation: &Operation) -> Danger {
     match verb.danger {
         Danger::None if operation.method == Method::DELETE => Danger::Asks,
-        Danger::None | Danger::Asks | Danger::AsksOnTerminal => verb.danger,
+        Danger::None | Danger::Asks => verb.danger,
     }
 }
 

@@ -17,8 +17,6 @@ pub(super) struct Noun {
     /// Help text. Empty if the noun has handwritten commands as well, which bring theirs.
     pub(super) about: &'static str,
     pub(super) scope: Scope,
-    /// Items that a list prints by default.
-    pub(super) limit: &'static str,
     pub(super) verbs: &'static [Verb],
 }
 
@@ -37,8 +35,6 @@ pub(super) enum Danger {
     None,
     /// It asks for confirmation; without a terminal it needs `--yes`.
     Asks,
-    /// It asks for confirmation on a terminal only. Scripts of earlier versions run it without `--yes`.
-    AsksOnTerminal,
 }
 
 /// Verb, which is one operation.
@@ -182,11 +178,8 @@ const NOUN: Noun = Noun {
     parent: None,
     about: "",
     scope: Scope::Org,
-    limit: "50",
     verbs: &[],
 };
-/// Limit of lists that earlier versions printed whole.
-const ALL: &str = "10000";
 
 pub(super) const NOUNS: &[Noun] = &[
     Noun {
@@ -261,7 +254,7 @@ pub(super) const NOUNS: &[Noun] = &[
                 .like("trunkline prompt create --name Welcome --file welcome.wav"),
             verb("list", "listPrompts").showing(&["id", "name", "duration_ms", "created_at"]),
             verb("show", "showPrompt"),
-            verb("delete", "deletePrompt").asking(Danger::AsksOnTerminal),
+            verb("delete", "deletePrompt"),
         ],
         ..NOUN
     },
@@ -362,7 +355,6 @@ pub(super) const NOUNS: &[Noun] = &[
         name: "org",
         about: "Orgs: the tenants",
         scope: Scope::Installation,
-        limit: ALL,
         verbs: &[
             verb("create", "createOperatorsOrg")
                 .beginning()
@@ -376,10 +368,9 @@ pub(super) const NOUNS: &[Noun] = &[
                 .taking(&["max_concurrent_calls"])
                 .assuming(&[("max_concurrent_calls", "null")])
                 .like("trunkline org limit Acme 50\n  trunkline org limit Acme"),
-            verb("suspend", "suspendOperatorsOrg").asking(Danger::AsksOnTerminal),
+            verb("suspend", "suspendOperatorsOrg").asking(Danger::Asks),
             verb("resume", "resumeOperatorsOrg"),
             verb("delete", "deleteOperatorsOrg")
-                .asking(Danger::AsksOnTerminal)
                 .like("trunkline org delete Acme\n  trunkline org delete Acme --now --yes"),
             verb("restore", "restoreOperatorsOrg").among("/operator/deleted-orgs"),
             verb("deleted", "listDeletedOrgs").as_rows(&[
@@ -402,7 +393,6 @@ pub(super) const NOUNS: &[Noun] = &[
                 .as_rows(PEER)
                 .like("trunkline org tie Acme carrier.example.com\n  trunkline org tie Acme 10.20.0.0/16"),
             verb("untie", "untiePeer")
-                .asking(Danger::AsksOnTerminal)
                 .as_rows(PEER),
             verb("tied", "listTiedPeers").as_rows(PEER),
         ],
@@ -422,7 +412,6 @@ pub(super) const NOUNS: &[Noun] = &[
     Noun {
         name: "agent",
         about: "Phone agents, and the runtimes that speak for them",
-        limit: ALL,
         verbs: &[
             verb("create", "createAgent")
                 .without(&["runtime"])
@@ -449,7 +438,6 @@ pub(super) const NOUNS: &[Noun] = &[
                 .adapted(adaptation::AGENT)
                 .like("trunkline agent update Sales --disabled\n  trunkline agent update Sales --runtime sip:a.example.com --fallback sip:b.example.com\n  trunkline agent update Sales --runtime-username acme --runtime-password-file runtime.secret"),
             verb("delete", "deleteAgent")
-                .asking(Danger::AsksOnTerminal)
                 .saying("The agent is deleted and its numbers are free."),
             verb("config", "showAgentConfig"),
         ],
@@ -457,7 +445,6 @@ pub(super) const NOUNS: &[Noun] = &[
     },
     Noun {
         name: "number",
-        limit: ALL,
         verbs: &[
             verb("list", "listNumbers").showing(&[
                 "id",
@@ -468,12 +455,11 @@ pub(super) const NOUNS: &[Noun] = &[
             ]),
             verb("show", "showNumber"),
             verb("verify", "verifyOperatorsNumber"),
-            verb("unverify", "unverifyNumber").asking(Danger::AsksOnTerminal),
+            verb("unverify", "unverifyNumber").asking(Danger::Asks),
             verb("call-code", "verifyNumber"),
             verb("confirm-code", "confirmNumber").taking(&["code"]),
             verb("delete", "deleteNumber")
                 .also(&["remove"])
-                .asking(Danger::AsksOnTerminal)
                 .saying("The number is removed."),
         ],
         ..NOUN
@@ -489,10 +475,9 @@ pub(super) const NOUNS: &[Noun] = &[
                 .adapted(adaptation::TRUNK)
                 .like("trunkline trunk update --allow 198.51.100.0/24 --allow 203.0.113.9"),
             verb("delete", "deleteInboundTrunk")
-                .asking(Danger::AsksOnTerminal)
                 .saying("The trunk is deleted; its credentials no longer work."),
             verb("add-number", "addTrunkNumbers").taking(&["phone_numbers"]),
-            verb("remove-number", "removeTrunkNumber").asking(Danger::AsksOnTerminal),
+            verb("remove-number", "removeTrunkNumber"),
             verb("sync", "syncTrunkNumbers"),
             verb("rotate", "rotateTrunkCredentials"),
             verb("old-credentials", "listOldCredentials"),
@@ -501,7 +486,6 @@ pub(super) const NOUNS: &[Noun] = &[
                 .taking(&["network"])
                 .like("trunkline trunk dedicate 198.51.100.0/24 --org Acme"),
             verb("undedicate", "undedicateNetwork")
-                .asking(Danger::AsksOnTerminal)
                 .saying("The network is no longer dedicated to an org."),
             verb("dedicated", "listDedicatedNetworks").as_rows(&["network", "org_id", "no_proof", "created_at"]),
             verb("media-address", "addMediaAddress")
@@ -509,7 +493,6 @@ pub(super) const NOUNS: &[Noun] = &[
                 .as_rows(NETWORK)
                 .like("trunkline trunk media-address 203.0.113.0/24 --org Acme"),
             verb("remove-media-address", "removeMediaAddress")
-                .asking(Danger::AsksOnTerminal)
                 .as_rows(NETWORK),
             verb("media-addresses", "listMediaAddresses").as_rows(NETWORK),
         ],
@@ -517,7 +500,6 @@ pub(super) const NOUNS: &[Noun] = &[
     },
     Noun {
         name: "key",
-        limit: ALL,
         verbs: &[
             verb("create", "createKey").like("trunkline key create --scopes calls:read,phone:read --expires-at 2036-01-31T00:00:00Z"),
             verb("list", "listKeys").showing(&[
@@ -529,7 +511,6 @@ pub(super) const NOUNS: &[Noun] = &[
             ]),
             verb("delete", "revokeKey")
                 .also(&["revoke"])
-                .asking(Danger::AsksOnTerminal)
                 .saying("The key is revoked; a running daemon refuses it within a second."),
         ],
         ..NOUN
@@ -557,7 +538,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("deactivate", "updatePartner")
                 .without(PARTNER_SETTINGS)
                 .assuming(&[("active", "false")])
-                .asking(Danger::AsksOnTerminal),
+                .asking(Danger::Asks),
             verb("let-verify", "updatePartner")
                 .without(PARTNER_SETTINGS)
                 .adapted(adaptation::LET_VERIFY)
@@ -589,9 +570,7 @@ pub(super) const NOUNS: &[Noun] = &[
                 .as_rows(&["id", "name", "created_at"]),
             verb("revoke", "revokePartnerKey")
                 .by_option(&["partnerId"])
-                .asking(Danger::AsksOnTerminal)
                 .saying("The key is revoked."),
         ],
-        ..NOUN
     },
 ];
