@@ -365,7 +365,5 @@ mod tests {
             serde_json::from_str::<InviteFacts>(&stored).expect("read"),
             read
         );
-        let older = r#"{"facts":{},"proof":"digest","source":"192.0.2.1:5060","transport":"udp","host":"h","manner":{}}"#;
-        assert!(serde_json::from_str::<InviteFacts>(older).is_ok());
     }
 }

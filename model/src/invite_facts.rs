@@ -46,7 +46,6 @@ pub struct InviteFacts {
 
 /// SIP features and faults of a phone system, as far as one INVITE shows them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct PeerTraits {
     /// `Supported` has `timer` (RFC 4028).
     pub timer: bool,

@@ -124,18 +124,13 @@ pub struct Transfer {
     /// The caller has been handed over to the destination, as far as Trunkline can know: a hand-off is recorded.
     pub handed_over: bool,
     /// For a completed transfer: true if the destination is known to have answered, false if only the PBX is known to have begun the call.
-    #[serde(default)]
     pub answer_confirmed: Option<bool>,
     /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
-    #[serde(default)]
     pub caller_may_be_gone: bool,
     /// Time at which a leg of this transfer was counted among the org's outbound calls.
-    #[serde(default)]
     pub counted_at: Option<Moment>,
     /// Trunk whose PBX was seen to keep the call after an accepted REFER had failed.
-    #[serde(default)]
     pub kept_by: Option<Trunk>,
     /// Number of facts written of the transfer so far; a later fact replaces an earlier one.
-    #[serde(default)]
     pub step: u16,
 }

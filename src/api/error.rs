@@ -145,12 +145,15 @@ impl Refusal {
         format!("{}\n{}", self.code, self.message)
     }
 
-    /// Reads what [`written`](Self::written) made, or a message without a code, which earlier versions kept.
-    pub(super) fn read(text: &str, status: StatusCode) -> Self {
-        match text.split_once('\n') {
-            Some((code, message)) => Self::new(message, code.to_owned()),
-            None => Self::new(text, code_of(status)),
-        }
+    /// Reads what [`written`](Self::written) made.
+    pub(super) fn read(text: &str) -> Self {
+        let (code, message) = text.split_once('\n').unwrap_or_default();
+        Self::new(message, code.to_owned())
+    }
+
+    /// Returns the code and the message.
+    pub(super) fn into_parts(self) -> (Cow<'static, str>, Arc<str>) {
+        (self.code, self.message)
     }
 }
 
@@ -329,9 +332,8 @@ impl ApiError {
             Self::Late => "body_timeout",
             Self::TooLarge => "body_too_large",
             Self::MediaType => "unsupported_media_type",
-            Self::TooMany { .. } => "rate_limited",
+            Self::TooMany { .. } | Self::AtLimit { .. } => "rate_limited",
             Self::TooManyAtOnce(_) => "too_many_at_once",
-            Self::AtLimit { .. } => "at_limit",
             Self::Unavailable { .. } => "unavailable",
             Self::OutcomeUnknown(_) => OUTCOME_UNKNOWN,
             Self::BadGateway(_) => "bad_gateway",
@@ -559,13 +561,11 @@ mod tests {
     #[test]
     fn a_refusal_is_kept_with_its_code() {
         let refusal = Refusal::new("There is one", "name_taken");
-        let read = Refusal::read(&refusal.written(), StatusCode::CONFLICT);
+        let read = Refusal::read(&refusal.written());
         assert_eq!(
             (&*read.message, &*read.code),
             ("There is one", "name_taken")
         );
-        let old = Refusal::read("There is one", StatusCode::CONFLICT);
-        assert_eq!((&*old.message, &*old.code), ("There is one", "conflict"));
     }
 
     #[test]

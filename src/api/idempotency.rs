@@ -17,7 +17,6 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
-use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
 use trunkline_store::{
     Acting, Claim, Conflict, Effects, Error, RequestKey, StoredAnswer, Tx, idempotency,
@@ -158,7 +157,7 @@ where
             // The key is tied to the body, so the body is read before the claim: a slow one must not use up the claim's
             // time.
             let (request, body) = whole(parts, body).await;
-            let Some((body, octets)) = body else {
+            let Some(body) = body else {
                 return handler.call(request, api).await;
             };
 
@@ -172,7 +171,6 @@ where
                 path: request.uri().path().to_owned(),
                 key,
                 body,
-                octets,
             };
 
             match claimed(&api, &asked).await {
@@ -246,18 +244,15 @@ fn key(request: &Request) -> Result<Option<String>, KeyFault> {
     }
 }
 
-/// Hashes of a body: of its meaning, and of its octets.
-type Hashes = ([u8; 32], [u8; 32]);
-
-/// Reads the whole body. Returns the request with it, and its hashes; `None` if it didn't arrive whole, which the
+/// Reads the whole body. Returns the request with it, and the hash of its meaning; `None` if it didn't arrive whole, which the
 /// handler refuses.
-async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
+async fn whole(parts: Parts, body: Body) -> (Request, Option<[u8; 32]>) {
     let rest = parts.clone();
 
     match Bytes::from_request(Request::from_parts(parts, body), &()).await {
         Ok(octets) => {
-            let hashes = (body_hash::of(&octets), Sha256::digest(&octets).into());
-            (Request::from_parts(rest, Body::from(octets)), Some(hashes))
+            let hash = body_hash::of(&octets);
+            (Request::from_parts(rest, Body::from(octets)), Some(hash))
         }
         // The handler reads the body again, and must meet the same failure: a body beyond its limit, or one cut off.
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
@@ -480,7 +475,7 @@ fn answer_to_keep(
 fn replayed(kept: &StoredAnswer) -> Response {
     let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = if kept.refusal {
-        refusal(status, Refusal::read(&kept.text, status))
+        refusal(status, Refusal::read(&kept.text))
     } else {
         let json = [(header::CONTENT_TYPE, "application/json")];
         (status, json, kept.text.clone()).into_response()
@@ -632,7 +627,6 @@ mod tests {
                 path: "/rows".to_owned(),
                 key: "k".to_owned(),
                 body: body_hash::of(b"{}"),
-                octets: Sha256::digest(b"{}").into(),
             };
             let kept = StoredAnswer {
                 status: 201,

@@ -48,7 +48,7 @@ struct UsageItem {
     org_id: Option<Uuid>,
     /// `null` also for calls without an agent.
     agent_id: Option<Uuid>,
-    /// The inbound or outbound trunk; `null` also for calls without one, and for those from before it was recorded.
+    /// The inbound or outbound trunk; `null` also for calls without one.
     trunk_id: Option<Uuid>,
     direction: Option<Direction>,
     /// All calls, refused ones and those that are up included.

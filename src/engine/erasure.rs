@@ -186,13 +186,11 @@ impl ErasureWorker {
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
 
         let org = erasure.org_id;
-        let erased = legs.into_iter().filter_map(|legs| {
-            Some(ErasedCall {
-                org,
-                call: legs.call?,
-                from: legs.from,
-                until: legs.until,
-            })
+        let erased = legs.into_iter().map(|legs| ErasedCall {
+            org,
+            call: legs.call,
+            from: legs.from,
+            until: legs.until,
         });
         let erased: Vec<ErasedCall> = erased.collect();
 

@@ -144,7 +144,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
         }
     };
 
-    // At every start, so that an upgrade with a stricter policy doesn't refuse peers in silence.
+    // At every start, so that a stricter policy doesn't refuse peers in silence.
     let refused = refused(&rows, &resolver, &policy).await;
     let then = match policy.only_warns() {
         true => "is contacted because of sip.enforce_peers = \"warn\"",

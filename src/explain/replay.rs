@@ -126,8 +126,7 @@ fn moved(call: &Recorded, before: &Decision, after: &Decision) -> MovedView {
     }
 }
 
-/// Returns the facts that routed the call. For calls from before facts were stored, they follow from the record and the
-/// trail.
+/// Returns the facts that routed the call. Where retention has emptied them, they follow from the record and the trail.
 fn facts(call: &Recorded, decision: &Decision) -> Facts {
     if let Some(asked) = &call.asked {
         return asked.facts.clone();

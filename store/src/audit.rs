@@ -6,11 +6,10 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::acting::{Acting, field_names};
+use super::acting::Acting;
 use super::column::{from_row, json, micros, moment};
 use super::error::Error;
 use super::tx::Tx;
-use super::value::Unreadable;
 
 /// Entries that one statement of [`prune`] examines.
 const PRUNED_AT_ONCE: i64 = 1000;
@@ -57,15 +56,9 @@ from_row!(AuditEntry {
     action,
     resource,
     resource_id,
-    fields: names,
+    fields: json,
     request_id,
 });
-
-/// Reads the names of fields. Entries of versions that stored names of any length are cut here.
-fn names(text: &str) -> Result<Vec<String>, Unreadable> {
-    let kept: Vec<String> = json(text)?;
-    Ok(field_names(kept.iter().map(String::as_str)))
-}
 
 /// Filter for entries; `None` matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -107,48 +107,9 @@ pub(super) struct Stages {
     pub(super) ended: bool,
 }
 
-/// Version of the JSON of a call's event, as the event's row names it. An event keeps its JSON octet by octet: a new field needs a new
-/// form, and stays out of events that were recorded before.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Form {
-    /// Up to `hangup_by`.
-    First,
-    /// With `duration_seconds` and `answered_seconds`.
-    WithSeconds,
-    /// With `trunk_id`, `caller_call_id` and `user_agent` as well.
-    WithPeer,
-    /// With `media` as well.
-    WithMedia,
-    /// With `caller_withheld` as well, and without the number of a caller who asked not to be named.
-    WithPrivacy,
-}
-
-impl Form {
-    /// Form in which events are recorded now.
-    pub(super) const NEWEST: Self = Self::WithPrivacy;
-
-    /// Returns the name in the event's row, in place of its body.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::First => "",
-            Self::WithSeconds => "seconds",
-            Self::WithPeer => "peer",
-            Self::WithMedia => "media",
-            Self::WithPrivacy => "privacy",
-        }
-    }
-
-    pub(super) fn named(name: &str) -> Self {
-        match name {
-            "" => Self::First,
-            "seconds" => Self::WithSeconds,
-            "peer" => Self::WithPeer,
-            "media" => Self::WithMedia,
-            // A form of a newer version is shown with the fields that this one knows.
-            _ => Self::WithPrivacy,
-        }
-    }
-}
+/// Form of the JSON of a call's event, as the event's row names it in place of its body. An event keeps its JSON octet by octet: a new field
+/// needs a new form, and stays out of events that were recorded before.
+pub(super) const FORM: &str = "privacy";
 
 /// Data of a call's events. Names are those of the call resource.
 #[derive(Serialize)]
@@ -170,45 +131,16 @@ struct Data<'c> {
     sip_code: Option<i64>,
     reason: Option<&'c str>,
     hangup_by: Option<&'c str>,
-    /// Absent in the first form.
-    #[serde(flatten)]
-    seconds: Option<Seconds>,
-    /// Absent in earlier forms.
-    #[serde(flatten)]
-    peer: Option<Peer<'c>>,
-    /// Absent in earlier forms.
-    #[serde(flatten)]
-    media: Option<Media>,
-    /// Absent in earlier forms.
-    #[serde(flatten)]
-    privacy: Option<Privacy>,
-}
-
-/// Wish of the caller.
-#[derive(Serialize)]
-struct Privacy {
-    caller_withheld: bool,
-}
-
-/// Figures of the media that this installation terminated, once the call is over.
-#[derive(Serialize)]
-struct Media {
-    media: Option<Value>,
-}
-
-/// Trunk and peer of the call.
-#[derive(Serialize)]
-struct Peer<'c> {
+    /// Duration of the call, once it is over.
+    duration_seconds: Option<u64>,
+    answered_seconds: Option<u64>,
     trunk_id: Option<Uuid>,
     caller_call_id: Option<&'c str>,
     user_agent: Option<&'c str>,
-}
-
-/// Durations of the call, once it is over.
-#[derive(Serialize)]
-struct Seconds {
-    duration_seconds: Option<u64>,
-    answered_seconds: Option<u64>,
+    /// Figures of the media that this installation terminated, once the call is over.
+    media: Option<Value>,
+    /// The caller asked not to be named.
+    caller_withheld: bool,
 }
 
 /// Stages between a call's beginning and its end.
@@ -264,7 +196,7 @@ impl CallRow {
     fn end(&self, started_at: Moment, at: Moment) -> NewEvent {
         if self.status == Status::Lost.as_str() {
             // The end is an assumption that the row may later correct, while the recorded event stays.
-            let data = self.at(EventType::CallEnded.as_str(), Form::NEWEST);
+            let data = self.at(EventType::CallEnded.as_str());
             return NewEvent::lost_end(self.org_id, self.id, started_at, &data, at);
         }
         let kind = if self.status == Status::Refused.as_str() {
@@ -275,28 +207,26 @@ impl CallRow {
         self.event(kind, at)
     }
 
-    /// Returns the JSON of an event of this call, with the contact that the call had then. The event's body names its form.
+    /// Returns the JSON of an event of this call, with the contact that the call had then.
     pub(super) fn event_json(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
         let data = Data {
             contact_id: contact,
-            ..self.at(&event.kind, Form::named(&event.body))
+            ..self.at(&event.kind)
         };
         body(event.id, &event.kind, at, &data)
     }
 
     /// Returns the call as it was when an event of this type happened.
-    fn at(&self, kind: &str, form: Form) -> Data<'_> {
+    fn at(&self, kind: &str) -> Data<'_> {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =
             [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
 
-        let privacy = match form {
-            Form::First | Form::WithSeconds | Form::WithPeer | Form::WithMedia => None,
-            Form::WithPrivacy => Some(Privacy {
-                caller_withheld: self.caller_withheld == Some(true),
-            }),
-        };
-        let is_named = privacy.as_ref().is_none_or(|wish| !wish.caller_withheld);
+        let withheld = self.caller_withheld == Some(true);
+        let seconds = self
+            .started_at
+            .filter(|_| ended)
+            .and_then(|started| CallSeconds::of(started, self.answered_at, self.ended_at));
 
         Data {
             call_id: self.id,
@@ -305,12 +235,12 @@ impl CallRow {
             contact_id: self.contact_id,
             direction: self.direction.as_deref(),
             status: stage.map_or(&*self.status, |stage| STAGES[stage].1.as_str()),
-            from_number: match is_named {
-                true => self.from_number.as_deref(),
-                false => Some(ANONYMOUS),
+            from_number: match withheld {
+                true => Some(ANONYMOUS),
+                false => self.from_number.as_deref(),
             },
             to_number: self.to_number.as_deref(),
-            from_e164: self.from_e164.as_deref().filter(|_| is_named),
+            from_e164: self.from_e164.as_deref().filter(|_| !withheld),
             to_e164: self.to_e164.as_deref(),
             started_at: self.started_at.map(written),
             ringing_at: self.ringing_at.filter(|_| ringing).map(written),
@@ -319,39 +249,13 @@ impl CallRow {
             sip_code: self.sip_code.filter(|_| ended),
             reason: self.reason.as_deref().filter(|_| ended),
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
-
-            seconds: match form {
-                Form::First => None,
-                Form::WithSeconds | Form::WithPeer | Form::WithMedia | Form::WithPrivacy => {
-                    Some(self.seconds(ended))
-                }
-            },
-            peer: match form {
-                Form::First | Form::WithSeconds => None,
-                Form::WithPeer | Form::WithMedia | Form::WithPrivacy => Some(Peer {
-                    trunk_id: self.trunk_id,
-                    caller_call_id: self.caller_call_id.as_deref(),
-                    user_agent: self.user_agent.as_deref(),
-                }),
-            },
-            media: match form {
-                Form::First | Form::WithSeconds | Form::WithPeer => None,
-                Form::WithMedia | Form::WithPrivacy => Some(Media {
-                    media: self.media.as_deref().filter(|_| ended).and_then(read),
-                }),
-            },
-            privacy,
-        }
-    }
-
-    fn seconds(&self, ended: bool) -> Seconds {
-        let seconds = self
-            .started_at
-            .filter(|_| ended)
-            .and_then(|started| CallSeconds::of(started, self.answered_at, self.ended_at));
-        Seconds {
             duration_seconds: seconds.map(|seconds| seconds.duration),
             answered_seconds: seconds.map(|seconds| seconds.answered),
+            trunk_id: self.trunk_id,
+            caller_call_id: self.caller_call_id.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+            media: self.media.as_deref().filter(|_| ended).and_then(read),
+            caller_withheld: withheld,
         }
     }
 }

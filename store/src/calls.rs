@@ -24,7 +24,7 @@ pub struct Call {
     pub session_id: Uuid,
     /// The agent that was chosen.
     pub agent_id: Option<Uuid>,
-    /// Trunk over which the call came in or went out; `None` also for calls of versions that didn't record it.
+    /// Trunk over which the call came in or went out; `None` for a call from the address of an org without an inbound trunk.
     pub trunk_id: Option<Uuid>,
     /// Contact of the caller or callee.
     pub contact_id: Option<Uuid>,

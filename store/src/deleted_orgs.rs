@@ -68,8 +68,8 @@ const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Takes back the numbers that no other org has verified since. A verification clears `freed_verified_at`; one by a node of an earlier version
-/// doesn't, hence the last condition.
+/// Takes back the numbers that no other org has verified since. A verification clears `freed_verified_at`, but not of an org whose deletion
+/// was committed while it ran, hence the last condition.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (

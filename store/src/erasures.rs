@@ -25,7 +25,6 @@ const AWAY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Numbers of erased rows and messages, by kind.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Erased {
     /// The contact itself, and contacts that had nothing but its number or address.
     pub contacts: u64,
@@ -73,7 +72,6 @@ impl Erased {
 
 /// Parts of the org's configuration with the same number, which an erasure leaves alone.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct KeptConfiguration {
     /// Numbers of the org. A verified one isn't searched for.
     pub numbers: u64,
@@ -171,9 +169,8 @@ from_row!(OpenRow {
 /// Call whose messages are searched for in traces.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
-    /// The call. An earlier version stored a call without its id, under that id.
-    #[serde(default)]
-    pub call: Option<Uuid>,
+    /// The call.
+    pub call: Uuid,
     /// Earliest time of its messages.
     pub from: Moment,
     /// Latest time of its messages.
@@ -367,9 +364,7 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     let keyring = tx.keyring();
     let legs = rows.into_iter().map(|row| {
         let plain = keyring.open(&legs_context(row.call_id), &row.legs)?;
-        let mut legs: ErasedLegs = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
-        legs.call = legs.call.or(Some(row.call_id));
-        Ok(legs)
+        Ok(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
     });
     legs.collect()
 }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::call_events::{CallRow, Form, call_columns};
+use super::call_events::{CallRow, FORM, call_columns};
 use super::column::{from_row, micros, moment};
 use super::error::Error;
 use super::event::{Event, EventBody, NewEvent};
@@ -117,7 +117,7 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
             // body.
             let (body, call, contact) = match &event.body {
                 EventBody::Whole(body) => (body.as_str(), None, None),
-                EventBody::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
+                EventBody::Call { call, contact } => (FORM, Some(*call), *contact),
             };
 
             [

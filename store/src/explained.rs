@@ -45,7 +45,7 @@ pub struct Recorded {
     pub reason: Option<String>,
     /// The routing decision.
     pub decision: Option<Decision>,
-    /// Facts of its INVITE; `None` for calls of versions that didn't store them.
+    /// Facts of its INVITE, until retention has emptied them.
     pub asked: Option<InviteFacts>,
 }
 from_row!(Recorded {

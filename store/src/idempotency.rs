@@ -37,8 +37,6 @@ pub struct RequestKey {
     pub key: String,
     /// Hash of the body's meaning.
     pub body: [u8; 32],
-    /// SHA-256 of the body's octets, which earlier versions compared.
-    pub octets: [u8; 32],
 }
 
 /// A stored answer.
@@ -142,7 +140,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
     };
 
     Ok(Some(match (row.status, row.answer) {
-        _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
+        _ if row.body_hash != asked.body => Claim::OtherBody,
         (Some(_), Some(sealed)) => {
             let plain = tx.keyring().open(&context_of(asked), &sealed)?;
             Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)

@@ -52,7 +52,7 @@ pub struct UsageRow {
     pub org_id: Option<Uuid>,
     /// The agent; also `None` for calls without one.
     pub agent_id: Option<Uuid>,
-    /// The trunk; also `None` for calls without one, and for calls of versions that didn't record it.
+    /// The trunk; also `None` for calls without one.
     pub trunk_id: Option<Uuid>,
     /// The direction.
     pub direction: Option<Direction>,

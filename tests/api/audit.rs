@@ -312,26 +312,6 @@ async fn a_form_with_fields_of_its_own_leaves_those_of_the_page() {
     assert!(lines[1].contains(",email name role,"), "{}", csv.text);
 }
 
-/// An entry that an earlier version has written with whole names is cut as it is read.
-#[tokio::test]
-async fn entries_from_before_the_bound_are_cut() {
-    let api = TestApi::new().await;
-    let test_org = TestOrg::new(&api, 1).await;
-    let org: Uuid = test_org.ids["orgId"].parse().expect("an id");
-    let (_, token) = api.key(org, &trunkline::api::SCOPES).await;
-    api.rows(
-        r#"UPDATE audit_log SET fields = '["=1+1\r\n2026,forged", "a-name-of-more-than-sixty-four-octets-as-only-a-client-would-make-it-up"]' RETURNING actor"#,
-    )
-    .await;
-
-    let cut = "a-name-of-more-than-sixty-four-octets-as-only-a-client-would-mak";
-    let entry = &newest(&api, 1).await[0];
-    assert_eq!(entry.fields, ["_1_1__2026_forged", cut]);
-    let csv = accepting(&api, "/phone/audit?limit=1", &token, "text/csv").await;
-    let cell = format!(",_1_1__2026_forged {cut},");
-    assert!(csv.text.contains(&cell), "{}", csv.text);
-}
-
 #[tokio::test]
 async fn a_request_made_again_and_one_that_is_refused_leave_none() {
     let api = TestApi::new().await;

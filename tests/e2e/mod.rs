@@ -5,7 +5,6 @@ mod clocks;
 mod control;
 mod deleted;
 mod doctor;
-mod earlier;
 mod ending;
 mod enrolment;
 mod examples;

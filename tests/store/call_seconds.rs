@@ -8,10 +8,7 @@ use crate::events::{RUN, life, lose_call, told};
 use crate::test_db::{self, TestDb, later};
 use trunkline_testkit::event_schema::assert_fits;
 
-crate::on_both!(
-    an_end_says_how_long_the_call_was,
-    an_event_of_an_earlier_version_keeps_its_fields,
-);
+crate::on_both!(an_end_says_how_long_the_call_was,);
 
 async fn an_end_says_how_long_the_call_was(db: &TestDb) {
     let store = db.open().await;
@@ -46,22 +43,5 @@ async fn an_end_says_how_long_the_call_was(db: &TestDb) {
             assert_eq!(data["duration_seconds"], Value::Null, "{kind}");
             assert_fits(kind, data);
         }
-    }
-}
-
-async fn an_event_of_an_earlier_version_keeps_its_fields(db: &TestDb) {
-    let store = db.open().await;
-    let org = Uuid::from_u128(1);
-    let facts = life(org, 1, Status::Completed);
-    test_db::project(&store, RUN, &facts)
-        .await
-        .expect("projected");
-    db.execute("UPDATE events SET body = ''").await;
-
-    for (kind, data) in told(&store, org).await {
-        let data = data.as_object().expect("an object");
-        assert!(!data.contains_key("duration_seconds"), "{kind}");
-        assert!(!data.contains_key("answered_seconds"), "{kind}");
-        assert!(data.contains_key("hangup_by"), "{kind}");
     }
 }

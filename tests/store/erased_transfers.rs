@@ -179,7 +179,7 @@ async fn traces_of_a_call_transferred_to_an_erased_contact_are_searched(db: &Tes
     let [legs] = &legs(&store, erasure.id).await[..] else {
         panic!("the legs of one call")
     };
-    assert_eq!(legs.call, Some(call));
+    assert_eq!(legs.call, call);
     assert!(legs.from < later(10) && legs.until > later(60), "{legs:?}");
 
     // Another pass must not take Bob's call for one of the contact's.

@@ -82,7 +82,6 @@ pub(crate) fn asked() -> RequestKey {
         path: "/phone".to_owned(),
         key: "k".to_owned(),
         body: [1; 32],
-        octets: [3; 32],
     }
 }
 
@@ -232,15 +231,6 @@ async fn claims_of_a_dead_run_are_freed(db: &TestDb) {
     assert_eq!(claim(&dead, NODE).await, Claim::New);
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
     assert_eq!(claim(&others, NODE).await, Claim::InProgress);
-
-    // Earlier versions identified a request by the octets of its body.
-    let earlier = RequestKey {
-        body: [8; 32],
-        octets: [1; 32],
-        ..done
-    };
-
-    assert_eq!(claim(&earlier, NODE).await, Claim::Done(kept()));
 }
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(db: &TestDb) {

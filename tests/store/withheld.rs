@@ -12,10 +12,7 @@ use crate::explained::asked;
 use crate::test_db::{self, TestDb, later};
 use trunkline_testkit::event_schema::assert_fits;
 
-crate::on_both!(
-    a_caller_who_asked_not_to_be_named_is_in_no_event,
-    an_event_from_before_keeps_its_fields,
-);
+crate::on_both!(a_caller_who_asked_not_to_be_named_is_in_no_event,);
 
 const NUMBER: &str = "+441632960001";
 
@@ -66,18 +63,5 @@ async fn a_caller_who_asked_not_to_be_named_is_in_no_event(db: &TestDb) {
             assert_eq!(data.to_string().contains(NUMBER), !withheld, "{data}");
             assert_fits(&kind, &data);
         }
-    }
-}
-
-/// An event of an earlier version is sent again octet by octet.
-async fn an_event_from_before_keeps_its_fields(db: &TestDb) {
-    let store = db.open().await;
-    let org = Uuid::from_u128(1);
-    let projected = test_db::project(&store, RUN, &called(org, 1, true)).await;
-    projected.expect("projected");
-    db.execute("UPDATE events SET body = 'media'").await;
-    for (kind, data) in told(&store, org).await {
-        assert_eq!(data["from_number"], NUMBER, "{kind}");
-        assert_eq!(data.get("caller_withheld"), None, "{kind}");
     }
 }

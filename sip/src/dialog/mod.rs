@@ -387,7 +387,6 @@ struct Stored {
     local_seq: u32,
     remote_seq: Option<u32>,
     confirmed: bool,
-    #[serde(default)]
     owns_call_id: bool,
 }
 

@@ -26,7 +26,6 @@ pub struct SessionTimer {
     /// The greatest Min-SE with which the peer has refused a refresh, in seconds.
     least: u32,
     /// Number of refusals in a row that have raised the interval.
-    #[serde(default)]
     raises: u8,
 }
 

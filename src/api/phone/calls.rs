@@ -26,7 +26,7 @@ pub(in crate::api) struct CallView {
     pub(super) id: Uuid,
     pub(super) session_id: Uuid,
     pub(super) agent_id: Option<Uuid>,
-    /// The inbound or outbound trunk; `null` also for calls from before it was recorded.
+    /// The inbound or outbound trunk; `null` for a call from the address of an org without an inbound trunk.
     pub(super) trunk_id: Option<Uuid>,
     pub(super) contact_id: Option<Uuid>,
     pub(super) direction: Direction,

@@ -369,12 +369,8 @@ fn check_addresses(
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
     let mut faults: Vec<String> = new.filter_map(refused).collect();
 
-    // Entries of the operator don't count, nor do old entries that exceed the bound alone: these are from before it existed.
-    let counts = |network: &IpNet| {
-        !caller.is_operator()
-            && !operators.contains(network)
-            && (is_new(network) || address::are_few(&[*network]))
-    };
+    // Entries of the operator don't count.
+    let counts = |network: &IpNet| !caller.is_operator() && !operators.contains(network);
     let counted: Vec<IpNet> = listed.iter().copied().filter(counts).collect();
     if !address::are_few(&counted) {
         faults.push(format!(

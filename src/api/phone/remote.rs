@@ -39,8 +39,7 @@ const CONCURRENT: usize = 64;
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(in crate::api) enum RemoteCommand {
     HangUp,
-    /// The call's bot hangs up. Earlier versions know this name.
-    #[serde(rename = "hang_up_by_agent")]
+    /// The call's bot hangs up.
     HangUpByBot,
     /// Holds the call, or resumes it.
     Turn {
@@ -48,8 +47,7 @@ pub(in crate::api) enum RemoteCommand {
     },
     Transfer {
         ask: TransferRequest,
-        /// True if the call's bot transfers it. Earlier versions neither send nor read this.
-        #[serde(default)]
+        /// True if the call's bot transfers it.
         by_bot: bool,
     },
     /// Reads the messages of the call, which may be over.
@@ -221,19 +219,15 @@ async fn outcome(api: &Api, org: Uuid, ask: Uuid) -> Outcome {
     }
 }
 
-/// Turns another node's answer into one of this node. A refusal has its code in a line before the message; earlier
-/// versions sent no code.
+/// Turns another node's answer into one of this node.
 fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
     let status = StatusCode::from_u16(status).unwrap_or_default();
     if status.is_success() {
         return Ok(CommandResult { status, body });
     }
 
-    let (code, message) = match body.split_once('\n') {
-        Some((code, message)) => (Some(code.to_owned()), message.to_owned()),
-        None => (None, body),
-    };
-
+    let (code, message) = Refusal::read(&body).into_parts();
+    let message = message.to_string();
     let wait_s = RETRY_AFTER_S;
     let error = match status {
         StatusCode::BAD_REQUEST => ApiError::bad(message),
@@ -246,10 +240,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
         _ => ApiError::Broke(message.into()),
     };
 
-    Err(match code {
-        Some(code) => error.with_code(code),
-        None => error,
-    })
+    Err(error.with_code(code))
 }
 
 /// Runs commands of other nodes while the API serves.
@@ -376,15 +367,13 @@ mod tests {
     #[test]
     fn refusals_come_back_as_what_they_were() {
         for status in [400, 403, 404, 409, 429, 500, 503] {
-            for (body, code) in [("no", None), ("its_own\nno", Some("its_own"))] {
-                let error = heard(status, body.to_owned()).unwrap_err();
-                assert_eq!(
-                    (error.status().as_u16(), error.to_string().as_str()),
-                    (status, "no")
-                );
-                let written = Refusal::from(&error).written();
-                assert_eq!(written == body, code.is_some(), "{status}: {written}");
-            }
+            let error = heard(status, "its_own\nno".to_owned()).unwrap_err();
+            assert_eq!(
+                (error.status().as_u16(), error.to_string().as_str()),
+                (status, "no")
+            );
+            let written = Refusal::from(&error).written();
+            assert_eq!(written, "its_own\nno", "{status}");
         }
 
         let told = heard(202, "{}".to_owned()).unwrap();

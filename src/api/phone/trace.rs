@@ -190,12 +190,7 @@ async fn fetch(api: &Api, call: &Call, node: u8) -> Result<ReadTrace, ApiError> 
         )));
     }
     let given = RemoteCommand::Trace.send(api, call, node).await?;
-    let mut trace = read_relayed(given.body()).map_err(|fault| ApiError::Broke(fault.into()))?;
-    // A node of an earlier version sends no media rows; those of an ended call are stored.
-    if trace.media.is_empty() {
-        trace.media = media_rows(api, call).await?;
-    }
-    Ok(trace)
+    read_relayed(given.body()).map_err(|fault| ApiError::Broke(fault.into()))
 }
 
 /// Returns our decisions, with their times.

@@ -25,7 +25,7 @@ const OUT_OF_REACH: [&str; 6] = [
     "logs of the daemon, and collectors of HEP and OpenTelemetry that it sends to",
     "backups, replicas and snapshots of the database and of the data directory",
     "PostgreSQL's write-ahead log, and its dead rows until they are vacuumed",
-    "free space of an SQLite file that an earlier version has written, until VACUUM, and freed blocks of the file system",
+    "free space of an SQLite file from before 0.1.0, until VACUUM, and freed blocks of the file system",
     "copies of events at the receivers of webhooks and of event streams",
     "what runtimes, PBXs, carriers and destinations of transfers keep",
 ];

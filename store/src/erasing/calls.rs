@@ -187,7 +187,7 @@ impl CallRow {
     /// Returns the search terms for the call's messages. Those of a call that is up are searched for until the request.
     fn legs(&self, requested_at: Moment) -> ErasedLegs {
         ErasedLegs {
-            call: Some(self.id),
+            call: self.id,
             from: self.started_at - AROUND,
             until: self.ended_at.unwrap_or(requested_at) + AROUND,
         }

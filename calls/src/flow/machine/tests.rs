@@ -240,7 +240,7 @@ fn the_next_runtime_and_an_unsound_flow() {
     assert_eq!(run.asked(), ["next runtime"]);
     assert_eq!(run.machine.due(), None);
 
-    // A flow that an older version has stored, and that would turn for ever.
+    // A flow that the API would refuse, since it would turn for ever.
     let turning = Flow {
         start: "a".into(),
         steps: [("a".into(), Step::SayDigits { next: "a".into() })].into(),
