@@ -8,8 +8,6 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::process::on_path;
-
 /// PostgreSQL, as tests note it.
 pub const POSTGRES: &str = "PostgreSQL";
 
@@ -54,7 +52,12 @@ pub fn note(missing: &str) {
 pub fn take() -> Option<String> {
     let notes = fs::read_to_string(file()).ok()?;
     fs::remove_file(file()).expect("the notes can be removed");
-    summary(&notes, |program| on_path(program))
+    summary(&notes, on_path)
+}
+
+pub(crate) fn on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
 fn summary(notes: &str, is_here: impl Fn(&str) -> bool) -> Option<String> {

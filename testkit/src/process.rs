@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::not_run;
+use crate::not_run::{self, on_path};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -158,11 +158,6 @@ pub fn tools(names: &[&str]) -> bool {
         not_run::without(name);
     }
     false
-}
-
-pub(crate) fn on_path(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
 /// The first of `size` consecutive free UDP ports, below the kernel's ephemeral ports. Begins at an even port. No two calls in a process

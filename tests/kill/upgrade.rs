@@ -17,7 +17,7 @@ const ROWS: &str = "
         WITH RECURSIVE numbered (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbered WHERE i < 20000)
         SELECT ID(i), ID(0), 'Org ' || i, 'w' || i, 'en', i, 5 FROM numbered;
     INSERT INTO dedications (network, org_id, created_at)
-        SELECT '10.' || created_at / 100 || '.0.0/24', id, 9 FROM orgs WHERE created_at % 100 = 0;";
+        SELECT '10.' || (created_at / 100) || '.0.0/24', id, 9 FROM orgs WHERE created_at % 100 = 0;";
 
 /// One row for all that must be there at the end.
 const SUMS: &str =
