@@ -187,7 +187,7 @@ fn source_proof(
     // A handshake proves the source of a stream, and the operator vouches for a dedicated address.
     let may_be_forged = flow.transport == Transport::Udp
         && admitted.proof == Proof::AllowedAddress
-        && !core.config.addresses.only_warns();
+        && core.config.asks_for_proof;
     let org = admitted.org.routing.id;
     if !may_be_forged || view.operator_allows(source, org) {
         return SourceProof::Proven;

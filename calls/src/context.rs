@@ -53,8 +53,6 @@ pub struct Config {
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
     pub algorithms: Vec<Algorithm>,
-    /// True if credentials without `qop` are taken (RFC 2069).
-    pub allow_rfc2069: bool,
     /// Runtime of agents that have none of their own.
     pub default_runtime: Arc<Runtime>,
     /// Longest time to the final answer of an INVITE.
@@ -94,7 +92,6 @@ impl Config {
     pub(crate) fn digest_policy(&self, flow: &Flow) -> Policy<'_> {
         Policy {
             algorithms: &self.algorithms,
-            allow_rfc2069: self.allow_rfc2069,
             source: NonceSource::of(flow),
         }
     }

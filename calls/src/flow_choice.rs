@@ -34,7 +34,7 @@ pub fn flow_to_target(
     if let Some(by) = target.by {
         return Ok(by);
     }
-    let judged = addresses.judge_of(target.address, target.named);
+    let judged = addresses.examine_of(target.address, target.named);
     judged.map_err(NoFlow::NotAllowed)?;
     let flow = flow_to(listeners, target.transport, target.address).ok_or(NoFlow::NoListener)?;
     if target.transport != Transport::Tls {

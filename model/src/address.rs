@@ -75,16 +75,6 @@ impl Refusal {
     }
 }
 
-/// Treatment of a refused address (`sip.enforce_peers`).
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Enforce {
-    /// A refused address isn't contacted.
-    #[default]
-    Enforce,
-    /// A refused address is contacted, and the log says so.
-    Warn,
-}
-
 /// The rule for addresses that tenants and messages name.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
@@ -94,7 +84,6 @@ pub struct AddressPolicy {
     /// Addresses of this machine, for listeners that are bound to a wildcard address.
     local: Vec<IpAddr>,
     reserved: ReservedPeers,
-    enforce: Enforce,
 }
 
 /// Reason why a host that a tenant entered is refused before its name is resolved.
@@ -125,18 +114,12 @@ impl HostFault {
 impl AddressPolicy {
     /// Creates a policy. Private addresses in `allowed` may be contacted. `listeners` may not, nor may their ports on any address in
     /// `local` where a listener is bound to all addresses.
-    pub fn new(
-        allowed: Vec<IpNet>,
-        listeners: Vec<SocketAddr>,
-        local: Vec<IpAddr>,
-        enforce: Enforce,
-    ) -> Self {
+    pub fn new(allowed: Vec<IpNet>, listeners: Vec<SocketAddr>, local: Vec<IpAddr>) -> Self {
         Self {
             allowed,
             listeners,
             local,
             reserved: ReservedPeers::default(),
-            enforce,
         }
     }
 
@@ -192,20 +175,14 @@ impl AddressPolicy {
         Ok(())
     }
 
-    /// Judges a host that a tenant enters, as [`Self::examine_host`] does, with the rights of the party that `named` it. Under
-    /// [`Enforce::Warn`] every host is accepted, and a refusal is only logged.
+    /// Judges a host that a tenant enters, as [`Self::examine_host`] does, with the rights of the party that `named` it.
     ///
     /// # Errors
     /// The host can never be reached.
-    pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
-        match (self.examine_host(host, port), self.enforce) {
-            // This arm comes before `Warn`: what the operator has permitted is worth no log line.
-            (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
-            (Err(fault), Enforce::Warn) => {
-                tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");
-                Ok(())
-            }
-            (judged, Enforce::Enforce | Enforce::Warn) => judged,
+    pub fn examine_host_of(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
+        match self.examine_host(host, port) {
+            Err(fault) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
+            judged => judged,
         }
     }
 
@@ -214,35 +191,12 @@ impl AddressPolicy {
         &self.reserved
     }
 
-    /// Returns whether the operator has reserved a peer with this address. False under `warn`, which refuses nothing.
+    /// Returns whether the operator has reserved a peer with this address.
     pub fn is_reserved(&self, ip: IpAddr) -> bool {
-        self.enforce == Enforce::Enforce && self.reserved.contains(ip)
+        self.reserved.contains(ip)
     }
 
-    /// Judges an `address` that a tenant or a message has named, as [`Self::judge_of`] does.
-    ///
-    /// # Errors
-    /// The address may not be contacted.
-    pub fn judge(&self, address: SocketAddr) -> Result<(), Refusal> {
-        self.judge_of(address, NamedBy::Tenant)
-    }
-
-    /// Judges an `address` with the rights of the party that `named` it. Under [`Enforce::Warn`] every address is accepted, and a refusal
-    /// is only logged.
-    ///
-    /// # Errors
-    /// The address may not be contacted.
-    pub fn judge_of(&self, address: SocketAddr, named: NamedBy) -> Result<(), Refusal> {
-        match (self.examine_of(address, named), self.enforce) {
-            (Err(refusal), Enforce::Warn) => {
-                tracing::warn!(peer = %address, reason = refusal.code(), "a peer that sip.enforce_peers = \"enforce\" would refuse");
-                Ok(())
-            }
-            (judged, Enforce::Enforce | Enforce::Warn) => judged,
-        }
-    }
-
-    /// Judges an `address` with the rights of the party that `named` it, regardless of [`Enforce`].
+    /// Judges an `address` with the rights of the party that `named` it.
     ///
     /// # Errors
     /// The address may not be contacted.
@@ -254,7 +208,7 @@ impl AddressPolicy {
         }
     }
 
-    /// Judges an `address` that a tenant or a message has named, regardless of [`Enforce`].
+    /// Judges an `address` that a tenant or a message has named.
     ///
     /// # Errors
     /// The address may not be contacted.
@@ -293,19 +247,19 @@ impl AddressPolicy {
         }
     }
 
-    /// Judges an `address` at which a bot's WebSocket is opened, with the rights of the party that `named` it, as [`Self::judge_of`] does.
+    /// Judges an `address` at which a bot's WebSocket is opened, with the rights of the party that `named` it, as [`Self::examine_of`] does.
     /// Without TLS the operator has to have listed the address too, whichever party names it: a caller's voice would cross a network
     /// unencrypted.
     ///
     /// # Errors
     /// The address may not be contacted, or not without TLS.
-    pub fn judge_web_socket(
+    pub fn examine_web_socket(
         &self,
         address: SocketAddr,
         named: NamedBy,
         is_secure: bool,
     ) -> Result<(), Refusal> {
-        self.judge_of(address, named)?;
+        self.examine_of(address, named)?;
         self.examine_plain(address, is_secure)
     }
 
@@ -336,11 +290,6 @@ impl AddressPolicy {
 
 /// Rules for `allowed_addresses`: networks whose calls a trunk accepts without digest authentication.
 impl AddressPolicy {
-    /// Returns whether refusals are only logged.
-    pub fn only_warns(&self) -> bool {
-        self.enforce == Enforce::Warn
-    }
-
     /// Judges a network that the operator's CLI enters. It may be of any size, but must hold at least one address that a caller can have.
     ///
     /// # Errors
@@ -374,31 +323,6 @@ impl AddressPolicy {
         } else {
             Ok(())
         }
-    }
-
-    /// Turns the refusal of a loopback or link-local network into a log line under [`Enforce::Warn`]. Addresses that no host can have and
-    /// this node's own stay refused.
-    ///
-    /// # Errors
-    /// The refusal that stays.
-    pub fn enforce_source(
-        &self,
-        network: IpNet,
-        judged: Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
-        match (judged, self.enforce) {
-            (Err(refusal @ Refusal::Near), Enforce::Warn) => {
-                tracing::warn!(%network, reason = refusal.code(), "a source that sip.enforce_peers = \"enforce\" would refuse");
-                Ok(())
-            }
-            (judged, Enforce::Enforce | Enforce::Warn) => judged,
-        }
-    }
-
-    /// Returns whether calls from a network of a trunk's list are trusted. Under [`Enforce::Warn`] they always are, and a warning is logged
-    /// at startup.
-    pub fn trusts(&self, network: IpNet) -> bool {
-        self.enforce == Enforce::Warn || self.examine_source(network).is_ok()
     }
 
     /// Returns the entries of a trunk's list that an operator should know of: networks from which no call is trusted, and the widest of the
@@ -580,7 +504,6 @@ mod tests {
                 .map(|address| address.parse().unwrap())
                 .collect(),
             vec!["192.0.2.2".parse().unwrap(), "10.0.0.2".parse().unwrap()],
-            Enforce::Enforce,
         )
     }
 

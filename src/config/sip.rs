@@ -8,7 +8,6 @@ use figment::value::Value;
 use ipnet::IpNet;
 use trunkline_sip::flow::{Transport, is_private};
 
-use trunkline_model::address::Enforce;
 use trunkline_model::peer_pattern::PeerPattern;
 
 use super::host::{HostPort, own_address};
@@ -30,8 +29,6 @@ pub struct Sip {
     pub header_prefix: Box<str>,
     /// True if SHA-256 is offered beside MD5 (RFC 8760).
     pub digest_sha256: bool,
-    /// True if credentials without qop are accepted (RFC 2069).
-    pub digest_allow_rfc2069: bool,
     /// Time that a nonce is valid.
     pub nonce_lifetime: Duration,
     /// Interval of OPTIONS probes to runtimes and outbound trunks; absent: no probes.
@@ -82,8 +79,6 @@ pub struct Sip {
     pub reserved_peers: Vec<PeerPattern>,
     /// Runtimes that get the session token without asking for it; absent: none.
     pub trusted_runtimes: Option<Vec<PeerPattern>>,
-    /// Treatment of forbidden addresses: refused, or only logged.
-    pub enforce_peers: Enforce,
     /// Timer T1, the round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// Timer T2, the longest interval between retransmissions (RFC 3261 §17.1.2.2).
@@ -117,7 +112,6 @@ impl Sip {
             .unwrap_or("X-PLATFORM".into()),
 
             digest_sha256: section.switch("digest_sha256").unwrap_or(false),
-            digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
             nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
 
             health_interval: Some(seconds(section, "health_interval_s", 0, 3_600, 60))
@@ -157,12 +151,6 @@ impl Sip {
                 .list("reserved_peers", peer_pattern)
                 .unwrap_or_default(),
             trusted_runtimes: section.list("trusted_runtimes", peer_pattern),
-            enforce_peers: section
-                .word(
-                    "enforce_peers",
-                    &[("enforce", Enforce::Enforce), ("warn", Enforce::Warn)],
-                )
-                .unwrap_or_default(),
 
             t1: millis(section, "t1_ms", 10, 5_000, 500),
             t2: millis(section, "t2_ms", 20, 60_000, 4_000),

@@ -149,7 +149,7 @@ impl DirectoryBuilder {
         let (allowed_near, allowed) = trunk
             .map_or(&[][..], |trunk| &trunk.allowed_addresses)
             .iter()
-            .filter(|network| policy.trusts(**network))
+            .filter(|network| policy.examine_source(**network).is_ok())
             .partition(|network| is_near_network(**network));
 
         OrgEntry {

@@ -87,7 +87,7 @@ impl BotDialler {
             // Judged by address: a name that a tenant gives may lead anywhere.
             let judged = self
                 .policy
-                .judge_web_socket(address, dial.named, is_encrypted(target));
+                .examine_web_socket(address, dial.named, is_encrypted(target));
             if let Err(refusal) = judged {
                 last = failure(Some(address), BotFault::NotAllowed(refusal));
                 continue;

@@ -15,7 +15,7 @@ use trunkline_calls::registrar::Registrar;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::target::{Target, UnresolvedTarget};
 use trunkline_calls::{Calls, Core, Effect, Reason};
-use trunkline_model::address::{AddressPolicy, Enforce};
+use trunkline_model::address::AddressPolicy;
 use trunkline_model::record::Fact;
 use trunkline_model::view::View;
 use trunkline_sip::auth::{NonceKeys, NonceWindow, Nonces};
@@ -56,7 +56,7 @@ pub struct OfflineCore {
 /// Configuration with every address allowed, and believed: nothing leaves this process, and recorded peers answer nothing that is new.
 fn allowing_every_address(config: trunkline_calls::Config) -> trunkline_calls::Config {
     let every = ["0.0.0.0/0", "::/0"].map(str::parse).into_iter().flatten();
-    let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new(), Enforce::Warn);
+    let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new());
     trunkline_calls::Config {
         addresses: Arc::new(addresses),
         asks_for_proof: false,

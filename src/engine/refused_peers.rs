@@ -135,7 +135,7 @@ fn without_query(url: &str) -> Box<str> {
     url.split_once('?').map_or(url, |(url, _)| url).into()
 }
 
-/// Logs the configured peers that the policy refuses, or would refuse if it did more than warn: [`MAX_LOGGED`] of them by name.
+/// Logs the configured peers that the policy refuses: [`MAX_LOGGED`] of them by name.
 pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<AddressPolicy>) {
     let rows = match store.read(|tx| trunkline_store::rows_of(tx, None)).await {
         Ok(rows) => rows,
@@ -146,11 +146,6 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
 
     // At every start, so that a stricter policy doesn't refuse peers in silence.
     let refused = refused(&rows, &resolver, &policy).await;
-    let then = match policy.only_warns() {
-        true => "is contacted because of sip.enforce_peers = \"warn\"",
-        false => "isn't contacted",
-    };
-
     for peer in refused.iter().take(MAX_LOGGED) {
         let RefusedPeer {
             org,
@@ -159,7 +154,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
             address,
             refusal,
         } = peer;
-        tracing::warn!(org.id = %org, %whose, %uri, peer = %address, reason = refusal.code(), "a peer {then}: its address {refusal}");
+        tracing::warn!(org.id = %org, %whose, %uri, peer = %address, reason = refusal.code(), "a peer isn't contacted: its address {refusal}");
     }
 
     if refused.len() > MAX_LOGGED {

@@ -85,7 +85,6 @@ pub(super) fn registrar_config(config: &Config) -> registrar::Config {
     registrar::Config {
         realm: sip.realm(),
         algorithms: algorithms(config),
-        allow_rfc2069: sip.digest_allow_rfc2069,
         shortest: sip.registration_min,
         longest: sip.registration_max,
         contacts: sip.registration_contacts,
@@ -107,7 +106,6 @@ pub(super) fn calls_config(
         header_prefix: sip.header_prefix.clone(),
         realm: sip.realm(),
         algorithms: algorithms(config),
-        allow_rfc2069: sip.digest_allow_rfc2069,
         default_runtime: Arc::new(default_runtime),
         setup_timeout: sip.setup_timeout,
         max_duration: sip.max_duration,
@@ -161,10 +159,8 @@ pub(super) fn address_policy(
     reserved: ReservedPeers,
 ) -> AddressPolicy {
     listeners.push(http);
-    let sip = &config.sip;
-    let allowed = sip.allow_private_peers.clone().unwrap_or_default();
-    AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)
-        .reserving(reserved)
+    let allowed = config.sip.allow_private_peers.clone().unwrap_or_default();
+    AddressPolicy::new(allowed, listeners, local::addresses()).reserving(reserved)
 }
 
 pub(super) fn bounds(config: &Config) -> OutboundBounds {

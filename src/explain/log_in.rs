@@ -30,7 +30,7 @@ pub fn sentence(part: &str) -> &'static str {
             "The answer uses an algorithm that wasn't offered: let the PBX use MD5, or SHA-256 if sip.digest_sha256 is on."
         }
         "malformed" => {
-            "The answer lacks qop, nc or cnonce, or can't be read: let the PBX answer qop=\"auth\", or set sip.digest_allow_rfc2069 for a very old one."
+            "The answer lacks qop, nc or cnonce, or can't be read: let the PBX answer qop=\"auth\"."
         }
         "address" => {
             "A call to a number of this org came without credentials from an address that isn't allowed, or that didn't answer an OPTIONS, and the challenge wasn't answered: enter the trunk's credentials in the PBX, or add the address to the trunk's allowed_addresses."

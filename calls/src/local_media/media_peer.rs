@@ -25,21 +25,15 @@ pub(super) fn sources(
         Err(Refusal::NoHost) if ip.is_unspecified() => {}
         Ok(()) => {}
 
-        // Refused even where `sip.enforce_peers` only warns: no peer has its media at such an address.
+        // No peer has its media at such an address.
         Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide | Refusal::Plain)) => {
             return Err(refusal);
         }
         Err(Refusal::Private | Refusal::Near | Refusal::Reserved) if is_its_own => {}
         // A call from one reserved peer may have its media at another.
         Err(Refusal::Reserved) if addresses.examine(signalling) == Err(Refusal::Reserved) => {}
-        // `examine` ignores `sip.enforce_peers`; `judge` lets this pass where that only warns.
-        Err(Refusal::Reserved) => addresses.judge(sdp)?,
-
-        Err(Refusal::Private | Refusal::Near) => {
-            if addresses.judge(sdp).is_err() {
-                return Ok([from; 2]);
-            }
-        }
+        Err(refusal @ Refusal::Reserved) => return Err(refusal),
+        Err(Refusal::Private | Refusal::Near) => return Ok([from; 2]),
     }
 
     Ok(match (is_private(ip), is_private(from)) {
@@ -67,7 +61,6 @@ pub(super) fn is_elsewhere(sdp: IpAddr, sources: [IpAddr; 2]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_model::address::Enforce;
     use trunkline_model::reserved::ReservedPeers;
 
     use super::*;
@@ -119,7 +112,7 @@ mod tests {
         let listed = vec!["10.9.0.0/16".parse().unwrap()];
         let own = vec!["192.0.2.200:5060".parse().unwrap()];
         let reserved = ["192.0.2.66", "192.0.2.67"].map(|peer| peer.parse().unwrap());
-        let policy = AddressPolicy::new(listed, own, Vec::new(), Enforce::Enforce);
+        let policy = AddressPolicy::new(listed, own, Vec::new());
         let policy = policy.reserving(ReservedPeers::new(reserved.into()));
         let both = |one: &str, two: &str| Ok([one, two].map(|ip| ip.parse::<IpAddr>().unwrap()));
         let one = |ip: &str| both(ip, ip);
@@ -250,23 +243,5 @@ mod tests {
         let public = "198.51.100.1:5060".parse().unwrap();
         let held = sources(&policy, "0.0.0.0:4000".parse().unwrap(), public);
         assert!(held.is_ok(), "hold");
-    }
-
-    #[test]
-    fn a_rule_that_only_warns_still_forbids_nobodys_addresses_and_our_own() {
-        let own = vec!["192.0.2.200:5060".parse().unwrap()];
-        let policy = AddressPolicy::new(Vec::new(), own, Vec::new(), Enforce::Warn);
-        let signalling = "10.0.0.2:5060".parse().unwrap();
-        for (name, sdp, is_served) in [
-            ("private", "10.0.0.1:4000", true),
-            ("multicast", "224.0.0.5:4000", false),
-            ("our own listener", "192.0.2.200:5060", false),
-        ] {
-            let found = sources(&policy, sdp.parse().unwrap(), signalling);
-            assert_eq!(found.is_ok(), is_served, "{name}: {found:?}");
-        }
-        let private = sources(&policy, "10.0.0.1:4000".parse().unwrap(), signalling);
-        let expected = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        assert_eq!(private, Ok(expected));
     }
 }

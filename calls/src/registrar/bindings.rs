@@ -504,8 +504,9 @@ impl Binding {
     /// The source replaces a Contact behind NAT, one that isn't an address of the REGISTER's transport and address family, and one that may
     /// not be contacted. `None` if only a flow of another process leads to it.
     fn reach(&self, addresses: &AddressPolicy) -> Option<BindingTarget> {
-        let may_be =
-            |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();
+        let may_be = |address: &SocketAddr| {
+            *address == self.flow.peer || addresses.examine(*address).is_ok()
+        };
         let direct = self
             .contact_address()
             .filter(|_| !self.is_behind_nat && self.flow.connection == 0)

@@ -45,8 +45,6 @@ pub struct Config {
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
     pub algorithms: Vec<Algorithm>,
-    /// True if credentials without `qop` are taken (RFC 2069).
-    pub allow_rfc2069: bool,
     /// Shorter registrations are refused with 423.
     pub shortest: Duration,
     /// Longer ones are cut.
@@ -225,7 +223,6 @@ impl Registrar {
 
         let policy = Policy {
             algorithms: &config.algorithms,
-            allow_rfc2069: config.allow_rfc2069,
             source: NonceSource::of(&flow),
         };
         let verdict = auth::verify(

@@ -130,7 +130,6 @@ impl Scene {
                 Arc::new(Config {
                     realm: "us".into(),
                     algorithms: vec![Algorithm::Md5],
-                    allow_rfc2069: false,
                     shortest: Duration::from_secs(seconds),
                     longest: Duration::from_secs(3600),
                     contacts: 2,

@@ -502,7 +502,6 @@ fn config() -> Config {
         header_prefix: "X-PLATFORM".into(),
         realm: REALM.into(),
         algorithms: vec![Algorithm::Md5],
-        allow_rfc2069: false,
         default_runtime: Arc::new(Runtime::Echo),
         setup_timeout: SETUP,
         max_duration: LONGEST,

@@ -26,7 +26,6 @@ struct Server {
     nonces: Nonces,
     window: NonceWindow,
     algorithms: Vec<Algorithm>,
-    allow_rfc2069: bool,
     secret: Secret,
     entropy: Entropy,
     /// Source of the next request.
@@ -56,7 +55,6 @@ impl Server {
             ),
             window: NonceWindow::new(LIFETIME, 1000),
             algorithms: Algorithm::ALL.into(),
-            allow_rfc2069: false,
             secret: Secret::new("pbx\\1", REALM, "s3cret"),
             entropy: Entropy::from_seed([3; 32]),
             source: source("192.0.2.1:5060"),
@@ -107,7 +105,6 @@ impl Server {
     fn policy(&self) -> Policy<'_> {
         Policy {
             algorithms: &self.algorithms,
-            allow_rfc2069: self.allow_rfc2069,
             source: self.source,
         }
     }
@@ -343,14 +340,15 @@ fn a_password_is_proved_without_using_up_the_count() {
 }
 
 #[test]
-fn an_answer_without_qop_passes_once_and_only_where_allowed() {
+fn an_answer_without_qop_is_refused() {
     let mut server = Server::new();
-    server.allow_rfc2069 = true;
     let challenges = server.challenges(false).replace(", qop=\"auth\"", "");
     let request = answered(&challenges, "s3cret", 1);
     assert!(!request.contains("qop"));
-    assert_eq!(server.judge(request.as_bytes(), NOW), Some(Verdict::Ok));
-    assert_eq!(server.judge(request.as_bytes(), NOW), Some(Verdict::Stale));
+    assert_eq!(
+        server.judge(request.as_bytes(), NOW),
+        Some(Verdict::Wrong(WrongPart::Malformed))
+    );
 }
 
 #[test]

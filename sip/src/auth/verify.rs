@@ -20,8 +20,6 @@ use crate::wire::Message;
 pub struct Policy<'a> {
     /// The algorithms that the challenge offered.
     pub algorithms: &'a [Algorithm],
-    /// True if an answer without `qop` is accepted, once for each nonce.
-    pub allow_rfc2069: bool,
     /// Source of the request: its nonce has to be one that was given to this source.
     pub source: NonceSource,
 }
@@ -143,13 +141,8 @@ impl<'a> Claim<'a> {
         if !is_same_user(credentials.uri, asked.uri) {
             return Err(WrongPart::Uri);
         }
-        let protection = protection(credentials, asked.body, policy).ok_or(WrongPart::Malformed)?;
-
-        // Without a count, a nonce can be used only once.
-        let nc = match protection.count() {
-            None => 1,
-            Some(_) => credentials.nonce_count().ok_or(WrongPart::Malformed)?,
-        };
+        let protection = protection(credentials, asked.body).ok_or(WrongPart::Malformed)?;
+        let nc = credentials.nonce_count().ok_or(WrongPart::Malformed)?;
 
         Ok(Self {
             answer: DigestInput {
@@ -172,17 +165,9 @@ impl<'a> Claim<'a> {
     }
 }
 
-fn protection<'a>(
-    credentials: &Credentials<'a>,
-    body: &'a [u8],
-    policy: Policy<'_>,
-) -> Option<Protection<'a>> {
-    let Some(qop) = credentials.qop else {
-        // Without qop there is no count either, and the hash doesn't cover the client's own nonce. Off unless
-        // configured.
-        return policy.allow_rfc2069.then_some(Protection::None);
-    };
-
+/// Returns the protection of an answer. `None` without `qop`: such an answer has no count, and its hash doesn't cover the client's own nonce.
+fn protection<'a>(credentials: &Credentials<'a>, body: &'a [u8]) -> Option<Protection<'a>> {
+    let qop = credentials.qop?;
     let count = NonceCount {
         qop,
         nc: credentials.nc?,

@@ -363,7 +363,7 @@ fn check_addresses(
             true => policy.examine_source(*network),
             false => policy.examine_tenants_source(*network),
         };
-        let refusal = policy.enforce_source(*network, judged).err()?;
+        let refusal = judged.err()?;
         Some(format!("{ALLOWED}[{place}]: {network} {refusal}"))
     };
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));

@@ -133,7 +133,8 @@ pub(super) async fn may_name(
     let tied = api.read_inline(move |tx| tied_peers::list(tx, org)).await?;
     let tied = tied_peers::together(&tied);
     let fault = |(path, host, port): (String, String, u16)| {
-        let fault = policy.judge_host(&host, port, tied.namer_of(&host)).err()?;
+        let judged = policy.examine_host_of(&host, port, tied.namer_of(&host));
+        let fault = judged.err()?;
         Some(format!("{path}: {host} {fault}"))
     };
 

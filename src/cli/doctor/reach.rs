@@ -170,7 +170,7 @@ async fn one(
         // SIP counts as secure: TLS is demanded of WebSockets alone.
         let is_secure = !uri.starts_with("ws:");
         let judged =
-            |target: &Target| policy.judge_web_socket(target.address, NamedBy::Tenant, is_secure);
+            |target: &Target| policy.examine_web_socket(target.address, NamedBy::Tenant, is_secure);
         targets.retain(|target| judged(target).is_ok());
         if targets.is_empty() {
             return None;

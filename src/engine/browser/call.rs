@@ -156,7 +156,7 @@ impl RunningCall {
         let mut remote = inside.unwrap_or(audio.remote);
         // A port of this node's own media, as of a built-in agent, may be on an address that tenants mustn't name.
         if !self.wires.media.is_port(remote)
-            && let Err(refusal) = self.wires.addresses.judge(remote)
+            && let Err(refusal) = self.wires.addresses.examine(remote)
         {
             tracing::info!(peer = %remote, reason = refusal.code(), "a browser's call sends no RTP: the address in the SDP is not allowed");
             self.tell(BrowserEvent::NoAudio(no_audio(remote.ip(), refusal)));

@@ -88,7 +88,6 @@ impl World {
             header_prefix: "X-PLATFORM".into(),
             realm: "trunkline".into(),
             algorithms: vec![Algorithm::Md5],
-            allow_rfc2069: false,
             default_runtime: Arc::new(Runtime::Echo),
             setup_timeout: Duration::from_secs(60),
             max_duration: Duration::from_secs(900),
