@@ -102,7 +102,7 @@ enum Run {
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         trunks: u32,
         /// Contacts of each trunk.
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
         contacts: u32,
         /// Refreshes a second.
         #[arg(long, default_value = "500", value_parser = positive)]

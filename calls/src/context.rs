@@ -44,6 +44,10 @@ use super::traced::{DialogIdentity, Untraced};
 use super::unanswered_challenges::UnansweredChallenges;
 use crate::registrar::bindings::Bindings;
 
+/// Shortest session interval that we accept, in seconds. RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90
+/// seconds."
+pub(crate) const MIN_SE: u32 = 90;
+
 /// Configuration, the same for all shards.
 #[derive(Debug)]
 pub struct Config {
@@ -61,8 +65,6 @@ pub struct Config {
     pub max_duration: Duration,
     /// The session interval that we ask for, in seconds (RFC 4028).
     pub session_expires: u32,
-    /// Smallest session interval that we accept, in seconds.
-    pub min_se: u32,
     /// The rule for addresses that tenants and messages name.
     pub addresses: Arc<AddressPolicy>,
     /// Silence of a peer in a call after which it is probed; zero: never.

@@ -101,8 +101,8 @@ struct PeerHealth {
     /// It has answered a call since the last turn of probes (`wants_probe`).
     is_heard: bool,
     is_down: bool,
-    /// Outcomes in a row that contradict its state.
-    against: u32,
+    /// Failures in a row, while it isn't down.
+    failures: u32,
 }
 
 impl PeerHealth {
@@ -126,8 +126,11 @@ fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
     counts
 }
 
+/// Failures in a row after which a peer is down. One answer brings it up again.
+const DOWN_AFTER: u32 = 3;
+
 /// Results of probes, by peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Health {
     peers: DashMap<ProbedPeer, PeerHealth>,
     trunks: DashMap<Uuid, Vec<ProbedPeer>>,
@@ -137,33 +140,12 @@ pub struct Health {
     down_at: DashSet<SocketAddr>,
     /// Addresses of down peers that have sent an OPTIONS since: the engine probes them without waiting for the next turn.
     back_at: DashSet<SocketAddr>,
-    down_after: u32,
-    up_after: u32,
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self::new(3, 1)
-    }
 }
 
 impl Health {
-    /// Makes an empty table. A peer is down after `down_after` failures in a row, and up again after `up_after` answers.
-    pub fn new(down_after: u32, up_after: u32) -> Self {
-        Self {
-            peers: DashMap::new(),
-            trunks: DashMap::new(),
-            down: AtomicUsize::new(0),
-            down_at: DashSet::new(),
-            back_at: DashSet::new(),
-            down_after,
-            up_after,
-        }
-    }
-
     /// Makes an empty table to be shared.
-    pub fn shared(down_after: u32, up_after: u32) -> Arc<Self> {
-        Arc::new(Self::new(down_after, up_after))
+    pub fn shared() -> Arc<Self> {
+        Arc::default()
     }
 
     /// Returns whether the target is down.
@@ -289,7 +271,7 @@ impl Health {
         turn
     }
 
-    /// Counts an outcome. Returns the change once enough outcomes in a row contradict the peer's state.
+    /// Counts an outcome. Returns the change if it turns the peer's state.
     fn judge(&self, known: &mut PeerHealth, outcome: ProbeOutcome) -> Option<HealthChange> {
         known.has_answered |= outcome == ProbeOutcome::Answered;
         let speaks_for_it = match outcome {
@@ -300,22 +282,21 @@ impl Health {
         };
         // It agrees with the peer's state, and ends a row of outcomes that don't.
         if speaks_for_it != known.is_down {
-            known.against = 0;
+            known.failures = 0;
             return None;
         }
 
-        known.against += 1;
-        let (enough, turn) = if known.is_down {
-            (self.up_after, HealthChange::Up)
+        let turn = if known.is_down {
+            HealthChange::Up
         } else {
-            (self.down_after, HealthChange::Down)
+            known.failures += 1;
+            if known.failures < DOWN_AFTER {
+                return None;
+            }
+            HealthChange::Down
         };
 
-        if known.against < enough {
-            return None;
-        }
-
-        known.against = 0;
+        known.failures = 0;
         known.is_down = turn == HealthChange::Down;
         match turn {
             HealthChange::Down => self.down.fetch_add(1, Ordering::Relaxed),
@@ -356,17 +337,24 @@ mod tests {
         ProbedPeer::of(&target()).unwrap()
     }
 
+    /// Takes a peer down by as many refusals as that needs.
+    fn take_down(health: &Health, peer: &ProbedPeer) {
+        for _ in 0..DOWN_AFTER {
+            health.note(peer, ProbeOutcome::Refused);
+        }
+    }
+
     #[test]
     fn names_that_lead_to_one_address_are_judged_apart() {
-        let health = Health::new(1, 1);
+        let health = Health::default();
         let other = target_of("sip:agent@attacker.example");
         health.watch(&[peer(), ProbedPeer::of(&other).unwrap()], []);
-        health.note(&ProbedPeer::of(&other).unwrap(), ProbeOutcome::Refused);
+        take_down(&health, &ProbedPeer::of(&other).unwrap());
         assert!(health.is_down(&other));
         assert!(!health.is_down(&target()));
         // Other parts of a tenant's URI don't make another peer.
         let same = target_of("sip:someone@Runtime.EXAMPLE;x=y");
-        health.note(&peer(), ProbeOutcome::Refused);
+        take_down(&health, &peer());
         assert!(health.is_down(&same));
         health.note(&peer(), ProbeOutcome::Answered);
         assert!(!health.is_down(&same));
@@ -390,10 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_goes_down_and_comes_back_by_the_thresholds() {
+    fn a_peer_goes_down_after_three_failures_and_comes_back_by_one_answer() {
         use ProbeOutcome::{Answered, Refused, Silent};
 
-        let cases: [(&str, &[ProbeOutcome], Option<bool>); 11] = [
+        let cases: [(&str, &[ProbeOutcome], Option<bool>); 10] = [
             ("nothing is known", &[], None),
             ("silent from the beginning", &[Silent; 9], None),
             ("answers", &[Answered], Some(true)),
@@ -410,13 +398,8 @@ mod tests {
             ),
             ("refuses from the beginning", &[Refused; 3], Some(false)),
             (
-                "refuses, then is silent once",
-                &[Refused, Refused, Refused, Silent],
-                Some(false),
-            ),
-            (
                 "refuses, then is silent: it never answers OPTIONS",
-                &[Refused, Refused, Refused, Silent, Silent],
+                &[Refused, Refused, Refused, Silent],
                 None,
             ),
             (
@@ -424,14 +407,10 @@ mod tests {
                 &[Answered, Refused, Refused, Refused, Silent, Silent],
                 Some(false),
             ),
-            (
-                "back once",
-                &[Refused, Refused, Refused, Answered],
-                Some(false),
-            ),
+            ("back", &[Refused, Refused, Refused, Answered], Some(true)),
         ];
         for (name, outcomes, expected) in cases {
-            let health = Health::new(3, 2);
+            let health = Health::default();
             health.watch(&[peer()], [(TRUNK, vec![peer()])]);
             for outcome in outcomes {
                 health.note(&peer(), *outcome);
@@ -443,7 +422,7 @@ mod tests {
 
     #[test]
     fn changes_are_reported_once_and_unwatched_peers_are_forgotten() {
-        let health = Health::new(2, 1);
+        let health = Health::default();
         assert_eq!(
             health.note(&peer(), ProbeOutcome::Refused),
             None,
@@ -453,7 +432,7 @@ mod tests {
         let turns: Vec<_> = [ProbeOutcome::Refused; 4]
             .map(|outcome| health.note(&peer(), outcome))
             .into();
-        assert_eq!(turns, [None, Some(HealthChange::Down), None, None]);
+        assert_eq!(turns, [None, None, Some(HealthChange::Down), None]);
         assert_eq!(health.counts(), [0, 1, 0]);
         assert_eq!(
             health.note(&peer(), ProbeOutcome::Answered),
@@ -466,14 +445,14 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_down_is_asked_once_when_something_comes_from_it() {
-        let health = Health::new(1, 1);
+        let health = Health::default();
         let at = peer().address;
         health.watch(&[peer()], []);
         health.came_from(at);
         assert!(health.take_back().is_empty(), "it isn't down");
 
         for _ in 0..2 {
-            health.note(&peer(), ProbeOutcome::Refused);
+            take_down(&health, &peer());
             for _ in 0..3 {
                 health.came_from(at);
             }
@@ -490,14 +469,14 @@ mod tests {
 
     #[test]
     fn a_peer_that_answers_calls_need_not_be_probed() {
-        let health = Health::new(1, 1);
+        let health = Health::default();
         health.watch(&[peer()], [(TRUNK, vec![peer()])]);
         assert!(health.wants_probe(&peer()));
         health.heard(&target());
         assert!(!health.wants_probe(&peer()));
         assert_eq!(health.trunk(TRUNK), Some(true));
         assert!(health.wants_probe(&peer()), "nothing since");
-        health.note(&peer(), ProbeOutcome::Refused);
+        take_down(&health, &peer());
         health.heard(&target());
         assert!(health.wants_probe(&peer()), "it is down until it answers");
     }

@@ -9,7 +9,7 @@ use trunkline_sip::wire::print::Head;
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::context::Cx;
+use super::context::{Cx, MIN_SE};
 use super::crossing::CrossingKind;
 use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
@@ -390,8 +390,7 @@ fn asked_session(
         return Some(None);
     }
 
-    let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
-    match SessionTimer::for_uas(message, min_se, ours) {
+    match SessionTimer::for_uas(message, MIN_SE, cx.core.config.session_expires) {
         Ok(session) => Some(session),
         Err(Unacceptable::TooBrief { min_se }) => {
             let least = |head: &mut Head<'_>| head.number("Min-SE", u64::from(min_se));

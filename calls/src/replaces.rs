@@ -13,7 +13,7 @@ use trunkline_sip::wire::Message;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call_status::CallStatus;
-use super::context::Cx;
+use super::context::{Cx, MIN_SE};
 use super::credentials::LegCredentials;
 use super::ids::{LegId, TagOwner};
 use super::keep_alive;
@@ -98,8 +98,8 @@ impl Relay<'_> {
         self.bridge.legs.meet(leg, peer);
 
         // An interval that is too brief was refused at admission.
-        let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
-        let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
+        let ours = cx.core.config.session_expires;
+        let renewal = SessionTimer::for_uas(message, MIN_SE, ours).unwrap_or_default();
         match self.bridge.is_local() {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {

@@ -36,12 +36,12 @@ use tower_service::Service;
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
 use super::operator::Operator;
 use super::parted_body::PartedBody;
-use crate::config::HttpTimeouts;
+use super::timeouts::Timeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Checks without progress after which the connection is asked to close. All of them together take `HttpTimeouts::idle`.
+/// Checks without progress after which the connection is asked to close. All of them together take `Timeouts::idle`.
 const CHECKS: u32 = 12;
 /// Further checks without progress after which it is cut off.
 const LAST_CHECKS: u32 = 1;
@@ -56,11 +56,6 @@ const MAX_STREAMS: u32 = 100;
 const MAX_HTTP2_HEAD_OCTETS: u32 = 16 * 1024;
 /// Octets of a request's body, and of all bodies on an HTTP/2 connection, that may be sent before the handler reads them.
 const MAX_UNREAD: (u32, u32) = (64 * 1024, 256 * 1024);
-
-/// Time that a connection in the reserve has to send a request's head.
-const RESERVE_HEAD: Duration = Duration::from_secs(2);
-/// Time that such a connection may be idle.
-const RESERVE_IDLE: Duration = Duration::from_secs(5);
 
 /// Marks a request on a reserve connection, where only health checks are answered.
 #[derive(Copy, Clone, Debug)]
@@ -79,14 +74,14 @@ pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     permit: ConnectionPermit,
     tls: Option<TlsAcceptor>,
-    (router, timeouts): (Router, HttpTimeouts),
+    (router, timeouts): (Router, Timeouts),
     ended: watch::Receiver<bool>,
 ) {
     // Otherwise answers wait for the peer's delayed ACK. A socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
     let permit = Arc::new(permit);
     let timeouts = if permit.is_reserve() {
-        in_reserve(timeouts)
+        timeouts.in_reserve()
     } else {
         timeouts
     };
@@ -107,7 +102,7 @@ pub(super) async fn serve(
 pub(super) async fn serve_operator(
     (stream, operator): (UnixStream, Operator),
     permit: ConnectionPermit,
-    ((router, timeouts), ended): ((Router, HttpTimeouts), watch::Receiver<bool>),
+    ((router, timeouts), ended): ((Router, Timeouts), watch::Receiver<bool>),
 ) {
     let permit = Arc::new(permit);
     let service = PeerService::new(Peer::Operator(operator), &permit, (router, timeouts));
@@ -115,15 +110,6 @@ pub(super) async fn serve_operator(
     tokio::select! {
         () = drive(http1(stream, service), (progress, timeouts), ended) => {}
         () = permit.evicted() => {}
-    }
-}
-
-/// Timeouts of a reserve connection: health checks send their request at once.
-fn in_reserve(timeouts: HttpTimeouts) -> HttpTimeouts {
-    HttpTimeouts {
-        head: timeouts.head.min(RESERVE_HEAD),
-        idle: timeouts.idle.min(RESERVE_IDLE),
-        ..timeouts
     }
 }
 
@@ -224,7 +210,7 @@ where
 /// Runs a connection to its end, and closes it when there is no progress.
 async fn drive<C: Closing>(
     connection: C,
-    (progress, timeouts): (Progress, HttpTimeouts),
+    (progress, timeouts): (Progress, Timeouts),
     mut ended: watch::Receiver<bool>,
 ) {
     // `Progress` counts heads and parts of bodies, not octets: PINGs, or the trickle of a head, don't keep a connection open.
@@ -284,7 +270,7 @@ enum Peer {
 struct PeerService {
     peer: Peer,
     router: Router,
-    timeouts: HttpTimeouts,
+    timeouts: Timeouts,
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
@@ -297,7 +283,7 @@ impl PeerService {
     fn new(
         peer: Peer,
         permit: &Arc<ConnectionPermit>,
-        (router, timeouts): (Router, HttpTimeouts),
+        (router, timeouts): (Router, Timeouts),
     ) -> Self {
         Self {
             peer,
@@ -598,7 +584,119 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::api::ApiError;
+    use crate::api::connection_limiter::{ConnectionBounds, ConnectionLimiter};
+
+    const BRIEF: Timeouts = Timeouts {
+        head: Duration::from_millis(200),
+        body: Duration::from_millis(400),
+        idle: Duration::from_secs(1),
+    };
+    const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// Serves one connection under these timeouts, and returns the client's end of it.
+    async fn served(timeouts: Timeouts) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let accepted = accepted.unwrap();
+
+        let limiter = ConnectionLimiter::new(ConnectionBounds {
+            total: 1,
+            per_source: 1,
+            trusted_proxies: Vec::new(),
+        });
+        let permit = limiter.enter(accepted.1.ip()).unwrap();
+        let take = async |body: crate::api::body::Body| -> Result<&'static str, ApiError> {
+            body.fields().map(|_| "taken")
+        };
+        let router = Router::new().route("/", get(async || "x".repeat(10_000)).post(take));
+
+        tokio::spawn(async move {
+            // The server would stop if this half were gone.
+            let (_end, ended) = watch::channel(false);
+            serve(accepted, permit, None, (router, timeouts), ended).await;
+        });
+        client.unwrap()
+    }
+
+    /// Returns what the client reads until the server closes the connection, which it must.
+    async fn rest(client: &mut TcpStream) -> String {
+        let mut octets = Vec::new();
+        match client.read_to_end(&mut octets).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("the connection stays up: {error}"),
+        }
+        String::from_utf8_lossy(&octets).into_owned()
+    }
+
+    #[tokio::test]
+    async fn slow_clients_are_cut_off() {
+        for (name, sent, answer) in [
+            ("nothing", "", ""),
+            ("half a head", "GET / HTTP/1.1\r\nHo", ""),
+            (
+                "half a body",
+                "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{",
+                "HTTP/1.1 408 Request Timeout",
+            ),
+            ("nothing after an answer", GET, "HTTP/1.1 200 OK"),
+        ] {
+            let mut client = served(BRIEF).await;
+            client.write_all(sent.as_bytes()).await.unwrap();
+            let rest = rest(&mut client).await;
+            assert!(rest.starts_with(answer), "{name}: {rest}");
+            assert_eq!(rest.is_empty(), answer.is_empty(), "{name}: {rest}");
+        }
+    }
+
+    /// A request that comes when a connection has been idle for longer than a head may take, as from a client's pool.
+    #[tokio::test]
+    async fn a_connection_may_rest_between_two_requests() {
+        let mut client = served(Timeouts {
+            idle: Duration::from_secs(60),
+            ..BRIEF
+        })
+        .await;
+        for _ in 0..3 {
+            client.write_all(GET.as_bytes()).await.unwrap();
+            let mut octets = vec![0; 10_000];
+            client.read_exact(&mut octets).await.expect("it is up");
+            sleep(2 * BRIEF.head).await;
+        }
+        // The next head has its full time.
+        client.write_all(b"GET /").await.unwrap();
+        let rest = rest(&mut client).await;
+        assert!(!rest.contains("HTTP/1.1 4"), "{rest}");
+    }
+
+    /// Pieces that are each in time don't keep a request alive.
+    #[tokio::test]
+    async fn a_body_that_comes_drop_by_drop_is_cut_off() {
+        let mut client = served(BRIEF).await;
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
+        client.write_all(head.as_bytes()).await.unwrap();
+
+        let mut drops = 0;
+        while client.write_all(b" ").await.is_ok() {
+            drops += 1;
+            assert!(drops < 500, "the body is waited for");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_cut_off() {
+        let mut client = served(BRIEF).await;
+        // Until the buffers of both sides are full, and beyond.
+        while client.write_all(GET.repeat(100).as_bytes()).await.is_ok() {}
+    }
 
     #[test]
     fn a_request_names_one_host() {

@@ -51,6 +51,7 @@ mod state;
 mod streams;
 mod success;
 mod time;
+mod timeouts;
 pub mod token;
 mod usage;
 mod version;

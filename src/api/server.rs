@@ -13,10 +13,12 @@ use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
 
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
+use super::timeouts::{TIMEOUTS, Timeouts};
 use super::{Api, connection, follow, health_router, phone, router};
-use crate::config::HttpTimeouts;
 use crate::telemetry::metrics;
 
+/// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
+const CONNECTIONS_PER_SOURCE: usize = 128;
 /// Time that requests in progress have to finish when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, for example without free file descriptors.
@@ -50,8 +52,7 @@ impl HealthServer {
             per_source: Self::CONNECTIONS,
             trusted_proxies: Vec::new(),
         });
-        let timeouts = api.config().http.timeouts;
-        let answers = (health_router(api), timeouts);
+        let answers = (health_router(api), TIMEOUTS);
         let serving = tokio::spawn(serve(answers, listener, None, limiter, ended));
         Self { end, serving }
     }
@@ -91,10 +92,10 @@ impl Server {
         let http = &api.config().http;
         let limiter = ConnectionLimiter::new(ConnectionBounds {
             total: http.max_connections,
-            per_source: http.max_connections_per_source,
+            per_source: CONNECTIONS_PER_SOURCE,
             trusted_proxies: http.trusted_proxies.clone(),
         });
-        let answers = (router(api.clone()), http.timeouts);
+        let answers = (router(api.clone()), TIMEOUTS);
         let serving = tokio::spawn(serve(answers, listener, tls, limiter, ended));
         Self {
             end,
@@ -123,7 +124,7 @@ impl Server {
 }
 
 async fn serve(
-    answers: (Router, HttpTimeouts),
+    answers: (Router, Timeouts),
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limiter: ConnectionLimiter,

@@ -163,6 +163,7 @@ fn begin() -> Result<(), Failure> {
     let matches = resources.augment(command).get_matches();
     let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let config = settings.load()?;
+    startup::print_removed(&config);
     startup::block_on(resources.run(&config, &matches))
 }
 
@@ -174,6 +175,10 @@ fn whole_command() -> Result<clap::Command, Failure> {
 fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
     let is_local = cli.settings.is_local();
     let config = cli.settings.load()?;
+    // The daemon logs them.
+    if !matches!(cli.command, Command::Serve(_) | Command::Quickstart(_)) {
+        startup::print_removed(&config);
+    }
 
     if given.needs_installation() {
         if !is_local {
@@ -252,13 +257,17 @@ impl Settings {
 }
 
 fn correct(faults: &crate::config::ConfigFaults) -> String {
-    match faults.0.as_slice() {
+    let mut text = match faults.faults.as_slice() {
         [fault] => format!("correct the configuration: {fault}"),
         many => format!(
             "correct the configuration, which has {} faults:\n{faults}",
             many.len()
         ),
+    };
+    for removed in &faults.removed {
+        text.push_str(&format!("\n{removed}"));
     }
+    text
 }
 
 #[cfg(test)]

@@ -84,6 +84,7 @@ impl Command {
         // A second daemon couldn't have the ports and the journal: the one that runs follows the change feed and takes
         // the calls.
         if self.no_serve || running.is_some() {
+            startup::print_removed(config);
             return startup::block_on(async {
                 let store = startup::open_store(config).await?;
                 let config = &startup::with_kept_realm(config, &store).await?;

@@ -64,6 +64,9 @@ pub(super) fn run(
     ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let _log = telemetry::start_logging(&config.log);
+    for removed in &config.removed {
+        tracing::warn!("{removed}");
+    }
     // Before the store is opened: its keys must not get into a core dump, and new files must be private.
     private::process();
     raise_descriptors();

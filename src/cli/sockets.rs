@@ -34,12 +34,6 @@ impl Sockets {
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
         };
 
-        // Media ports are bound call by call; check only that the address can be bound.
-        if let Some(ip) = config.media.bind {
-            let media = SocketAddr::new(ip, 0);
-            udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
-        }
-
         Ok(Self {
             http,
             health: health.transpose()?,

@@ -35,6 +35,13 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
     runtime.block_on(command)
 }
 
+/// Prints the keys that are set although they exist no more.
+pub(super) fn print_removed(config: &Config) {
+    for removed in &config.removed {
+        eprintln!("trunkline: {removed}");
+    }
+}
+
 /// Opens the configured store.
 ///
 /// # Errors
@@ -165,7 +172,7 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     let first = levels.find(|level| level.exists());
     match first.filter(|first| !first.is_dir()) {
         Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Startup(format!(
-            "traces can't be written to {}: {} is not a directory: set traces.directory to another, or traces.max_mb to 0",
+            "traces can't be written to {}: {} is not a directory: remove it, or set traces.max_mb to 0",
             traces.directory.display(),
             file.display()
         ))),
@@ -219,6 +226,9 @@ pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure>
         .await?)
 }
 
+/// Connections that the pool of the database holds at most.
+const DATABASE_CONNECTIONS: u32 = 10;
+
 pub(super) fn options(config: &Config) -> Options {
     let url = match &config.database.url {
         DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
@@ -233,6 +243,6 @@ pub(super) fn options(config: &Config) -> Options {
             .master_key
             .as_ref()
             .map(|key| key.expose().to_owned().into()),
-        max_connections: config.database.max_connections,
+        max_connections: DATABASE_CONNECTIONS,
     }
 }

@@ -11,8 +11,6 @@ use super::section::Section;
 pub struct Database {
     /// URL of the database.
     pub url: DatabaseUrl,
-    /// Maximum number of connections in the pool.
-    pub max_connections: u32,
 }
 
 /// A database by its URL.
@@ -47,10 +45,7 @@ impl Database {
             default()
         });
 
-        Self {
-            url,
-            max_connections: section.number("max_connections", 1..=1000).unwrap_or(10),
-        }
+        Self { url }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Faults of a configuration, with the place of the faulty value.
+//! Faults of a configuration, with the place of the faulty value, and keys that are set although they exist no more.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,9 +32,25 @@ pub struct ConfigFault {
     pub message: String,
 }
 
+/// A key that is still set although it exists no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemovedKey {
+    /// Source of the value.
+    pub origin: Origin,
+    /// Key, such as `sip.t2_ms`.
+    pub key: &'static str,
+    /// Sentence that tells the constant in force.
+    pub in_force: &'static str,
+}
+
 /// All faults of a configuration, in the order of the sections.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct ConfigFaults(pub Vec<ConfigFault>);
+pub struct ConfigFaults {
+    /// Faults; at least one.
+    pub faults: Vec<ConfigFault>,
+    /// Keys that are set beside them although they exist no more.
+    pub removed: Vec<RemovedKey>,
+}
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,9 +77,20 @@ impl fmt::Display for ConfigFault {
     }
 }
 
+impl fmt::Display for RemovedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            origin,
+            key,
+            in_force,
+        } = self;
+        write!(f, "{origin}{key} is no key any more: {in_force}")
+    }
+}
+
 impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.0.iter().enumerate() {
+        for (index, fault) in self.faults.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -23,10 +22,6 @@ pub struct Http {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Maximum number of connections; those that never authenticated are evicted for new ones.
     pub max_connections: usize,
-    /// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
-    pub max_connections_per_source: usize,
-    /// Timeouts for slow clients.
-    pub timeouts: HttpTimeouts,
     /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// Serves the console over plain HTTP to other machines too.
@@ -46,10 +41,6 @@ impl Http {
             max_connections: section
                 .number("max_connections", 1..=65_536)
                 .unwrap_or(1_024),
-            max_connections_per_source: section
-                .number("max_connections_per_source", 1..=65_536)
-                .unwrap_or(128),
-            timeouts: HttpTimeouts::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)
                 // An absent list trusts a proxy on this machine, an empty one none.
@@ -80,31 +71,6 @@ impl Http {
         let own = self.dashboard_url.as_deref();
         own.map_or_else(|| self.base_url(bound), str::to_owned)
     }
-}
-
-/// Timeouts for slow clients.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct HttpTimeouts {
-    /// Timeout of a request's head, and of a TLS handshake.
-    pub head: Duration,
-    /// Timeout of a request's whole body.
-    pub body: Duration,
-    /// Timeout without progress of any request, and of a client that doesn't read.
-    pub idle: Duration,
-}
-
-impl HttpTimeouts {
-    fn read(section: &mut Section<'_>) -> Self {
-        Self {
-            head: seconds(section, "head_timeout_s", 15),
-            body: seconds(section, "body_timeout_s", 30),
-            idle: seconds(section, "idle_timeout_s", 60),
-        }
-    }
-}
-
-fn seconds(section: &mut Section<'_>, key: &'static str, default: u64) -> Duration {
-    Duration::from_secs(section.number(key, 1..=3_600).unwrap_or(default))
 }
 
 fn loopback() -> Vec<IpNet> {

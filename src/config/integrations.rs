@@ -1,7 +1,5 @@
 //! `[integrations.booking]`: the tour-booking platform that orgs connect to.
 
-use std::time::Duration;
-
 use super::http::base_url;
 use super::section::Section;
 
@@ -25,8 +23,6 @@ pub struct BookingConfig {
     pub app_key_header: Box<str>,
     /// Name of the header with the user key.
     pub user_key_header: Box<str>,
-    /// Timeout of a whole answer.
-    pub timeout: Duration,
 }
 
 impl IntegrationsConfig {
@@ -54,7 +50,6 @@ impl BookingConfig {
             probe_path: probe_path(section),
             app_key_header: header(section, "app_key_header", "X-API-App"),
             user_key_header: header(section, "user_key_header", "X-API-User"),
-            timeout: Duration::from_secs(section.number("timeout_s", 1..=60).unwrap_or(10)),
         };
 
         if address.is_some() && booking.probe().parse::<axum::http::Uri>().is_err() {

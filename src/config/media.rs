@@ -15,8 +15,6 @@ pub struct Media {
     pub rtp_ports: RangeInclusive<u16>,
     /// Address in SDP for calls of its family, unless their listener advertises one of its own.
     pub ip: Option<IpAddr>,
-    /// Address that sockets of its family are bound to; absent: the one in SDP, if this machine has it.
-    pub bind: Option<IpAddr>,
     /// Silence of a peer's RTP after which it is asked whether it is still there; zero: never.
     pub silence: Duration,
 }
@@ -41,7 +39,7 @@ impl Media {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let ip: Option<IpAddr> = section.parsed("ip");
         if ip.is_some_and(|ip| ip.is_unspecified()) {
-            section.refuse_key("ip", "must be an address that callers can send to; use media.bind for the address to listen on");
+            section.refuse_key("ip", "must be an address that callers can send to");
         }
         let ports = section
             .parsed("rtp_ports")
@@ -49,7 +47,6 @@ impl Media {
         Self {
             rtp_ports: ports.0,
             ip,
-            bind: section.parsed("bind"),
             silence: Duration::from_secs(section.number("silence_s", 0..=3_600).unwrap_or(30)),
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod local;
 mod log;
 mod media;
 mod phone;
+mod removed;
 mod retention;
 mod secret;
 mod secrets;
@@ -26,16 +27,15 @@ mod tests;
 mod traces;
 mod verification;
 mod webhooks;
-mod widget;
 
 use std::path::{Path, PathBuf};
 
 pub use audit::Audit;
 pub use database::{Database, DatabaseUrl};
 pub use events::Events;
-pub use fault::{ConfigFault, ConfigFaults, Origin};
+pub use fault::{ConfigFault, ConfigFaults, Origin, RemovedKey};
 pub use host::{HostPort, NotAHost};
-pub use http::{Http, HttpTimeouts};
+pub use http::Http;
 pub use integrations::{BookingConfig, IntegrationsConfig};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
@@ -50,13 +50,12 @@ pub use speech::{Speech, SpeechEndpoint, Synthesiser};
 pub use traces::TracesConfig;
 pub use verification::VerificationTrunk;
 pub use webhooks::Webhooks;
-pub use widget::Widget;
 
 use section::Section;
 use sources::Merged;
 
 /// Names of the sections.
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 15] = [
     "database",
     "secrets",
     "http",
@@ -64,7 +63,6 @@ const SECTIONS: [&str; 16] = [
     "media",
     "speech",
     "phone",
-    "widget",
     "audit",
     "events",
     "webhooks",
@@ -92,8 +90,6 @@ pub struct Config {
     pub media: Media,
     /// `[phone]`
     pub phone: Phone,
-    /// `[widget]`
-    pub widget: Widget,
     /// `[audit]`
     pub audit: Audit,
     /// `[events]`
@@ -112,6 +108,8 @@ pub struct Config {
     pub traces: TracesConfig,
     /// `[log]`
     pub log: Log,
+    /// Keys that are set although they exist no more.
+    pub removed: Vec<RemovedKey>,
 }
 
 impl Config {
@@ -143,12 +141,16 @@ impl Config {
         if faults.is_empty() {
             Ok(config)
         } else {
-            Err(ConfigFaults(faults))
+            Err(ConfigFaults {
+                faults,
+                removed: config.removed,
+            })
         }
     }
 
     fn read(merged: &Merged, faults: &mut Vec<ConfigFault>) -> Self {
         let mut root = merged.values();
+        let removed = removed::take(&mut root, merged);
         let mut sections = SECTIONS.map(|name| Section::take(name, &mut root, merged));
         let mut top = Section::top(root, merged);
         top.know(&SECTIONS);
@@ -166,7 +168,6 @@ impl Config {
             media,
             speech,
             phone,
-            widget,
             audit,
             events,
             webhooks,
@@ -185,7 +186,6 @@ impl Config {
             media: Media::read(media),
             speech: Speech::read(speech),
             phone: Phone::read(phone),
-            widget: Widget::read(widget),
             audit: Audit::read(audit),
             events: Events::read(events),
             webhooks: Webhooks::read(webhooks),
@@ -196,6 +196,7 @@ impl Config {
             log: Log::read(log),
             sip,
             data_dir,
+            removed,
         };
 
         // A key that was given and refused has its fault already.

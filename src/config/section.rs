@@ -320,7 +320,7 @@ impl<'a> Section<'a> {
 }
 
 /// Tag of a dictionary: one merged from several sources has none of its own, so the first value inside decides.
-fn tag_within(value: &Value) -> Tag {
+pub(super) fn tag_within(value: &Value) -> Tag {
     match value {
         Value::Dict(tag, dict) => dict.values().next().map_or(*tag, tag_within),
         Value::Array(..)

@@ -33,26 +33,14 @@ pub struct Sip {
     pub nonce_lifetime: Duration,
     /// Interval of OPTIONS probes to runtimes and outbound trunks; absent: no probes.
     pub health_interval: Option<Duration>,
-    /// Failures in a row after which a peer counts as down.
-    pub health_down_after: u32,
-    /// Answers in a row after which a peer that was down counts as up.
-    pub health_up_after: u32,
     /// Our certificate chain and private key, both PEM files.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
     /// CAs for TLS peers that we call; absent: the system's.
     pub tls_ca: Option<PathBuf>,
     /// CAs for TLS clients; absent: no client certificate is required.
     pub tls_client_ca: Option<PathBuf>,
-    /// Lifetime requested of carriers for our registrations.
-    pub register_expires: Duration,
     /// Delay after a failed registration; it doubles with each further failure.
     pub register_retry: Duration,
-    /// Minimum lifetime of a registration; shorter ones get 423 (RFC 3261 §10.3).
-    pub registration_min: Duration,
-    /// Maximum lifetime of a registration; longer ones are shortened.
-    pub registration_max: Duration,
-    /// Maximum number of bindings of one trunk.
-    pub registration_contacts: usize,
     /// Interval of keep-alives to peers behind NAT.
     pub keep_alive: Duration,
     /// Number of shards, each a thread with its own sockets.
@@ -65,10 +53,6 @@ pub struct Sip {
     pub setup_timeout: Duration,
     /// Maximum time from the answer of a call until we send BYE.
     pub max_duration: Duration,
-    /// Session interval that we request, in seconds (RFC 4028 §4).
-    pub session_expires_s: u32,
-    /// Minimum session interval that we accept, in seconds (RFC 4028 §5).
-    pub min_se_s: u32,
     /// Silence of a peer in a call after which it is probed; zero: never.
     pub dead_peer: Duration,
     /// Name servers for hosts of trunks and runtimes; empty: the system's.
@@ -81,10 +65,6 @@ pub struct Sip {
     pub trusted_runtimes: Option<Vec<PeerPattern>>,
     /// Timer T1, the round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
-    /// Timer T2, the longest interval between retransmissions (RFC 3261 §17.1.2.2).
-    pub t2: Duration,
-    /// Timer T4, the maximum time that a message stays in the network (RFC 3261 §17.1.2.2).
-    pub t4: Duration,
 }
 
 /// Address to listen on.
@@ -116,20 +96,12 @@ impl Sip {
 
             health_interval: Some(seconds(section, "health_interval_s", 0, 3_600, 60))
                 .filter(|interval| !interval.is_zero()),
-            health_down_after: section.number("health_down_after", 1..=100).unwrap_or(3),
-            health_up_after: section.number("health_up_after", 1..=100).unwrap_or(1),
 
             tls_certificate: section.certificate(),
             tls_ca: section.text("tls_ca").map(PathBuf::from),
             tls_client_ca: section.text("tls_client_ca").map(PathBuf::from),
 
-            register_expires: seconds(section, "register_expires_s", 60, 86_400, 600),
             register_retry: seconds(section, "register_retry_s", 1, 1_800, 30),
-            registration_min: seconds(section, "registration_min_s", 1, 3_600, 30),
-            registration_max: seconds(section, "registration_max_s", 60, 86_400, 3_600),
-            registration_contacts: section
-                .number("registration_contacts", 1..=100)
-                .unwrap_or(10),
             keep_alive: seconds(section, "keep_alive_s", 1, 600, 25),
 
             shards: section.number("shards", 1..=256).unwrap_or_else(cores),
@@ -138,11 +110,6 @@ impl Sip {
 
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
             max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
-            // RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
-            session_expires_s: section
-                .number("session_expires_s", 90..=86_400)
-                .unwrap_or(1800),
-            min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
             dead_peer: seconds(section, "dead_peer_s", 0, 86_400, 300),
 
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
@@ -152,9 +119,8 @@ impl Sip {
                 .unwrap_or_default(),
             trusted_runtimes: section.list("trusted_runtimes", peer_pattern),
 
-            t1: millis(section, "t1_ms", 10, 5_000, 500),
-            t2: millis(section, "t2_ms", 20, 60_000, 4_000),
-            t4: millis(section, "t4_ms", 20, 60_000, 5_000),
+            // At most T2, which is 4 s.
+            t1: Duration::from_millis(section.number("t1_ms", 10..=4_000).unwrap_or(500)),
         };
 
         sip.check(section);
@@ -163,20 +129,6 @@ impl Sip {
 
     /// Notes faults that concern more than one key.
     fn check(&self, section: &mut Section<'_>) {
-        if self.session_expires_s < self.min_se_s {
-            section.refuse_key(
-                "session_expires_s",
-                format!(
-                    "{} is below sip.min_se_s ({})",
-                    self.session_expires_s, self.min_se_s
-                ),
-            );
-        }
-
-        if self.registration_max < self.registration_min {
-            section.refuse_key("registration_max_s", "is below sip.registration_min_s");
-        }
-
         let has_tls = self
             .listeners
             .iter()
@@ -185,10 +137,6 @@ impl Sip {
         // already.
         if has_tls && self.tls_certificate.is_none() && section.faults.is_empty() {
             section.refuse_key("tls", "needs sip.tls_certificate and sip.tls_key");
-        }
-
-        if self.t2 < self.t1 {
-            section.refuse_key("t2_ms", "is below sip.t1_ms");
         }
 
         if self.listeners.is_empty() && section.faults.is_empty() {
@@ -291,16 +239,6 @@ fn seconds(
     default: u64,
 ) -> Duration {
     Duration::from_secs(section.number(key, least..=most).unwrap_or(default))
-}
-
-fn millis(
-    section: &mut Section<'_>,
-    key: &'static str,
-    least: u64,
-    most: u64,
-    default: u64,
-) -> Duration {
-    Duration::from_millis(section.number(key, least..=most).unwrap_or(default))
 }
 
 /// Parses an address, with or without a port.

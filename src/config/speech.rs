@@ -1,7 +1,5 @@
 //! `[speech]`: the synthesiser that speaks the texts of built-in agents.
 
-use std::time::Duration;
-
 use super::secret::Secret;
 use super::section::Section;
 
@@ -10,8 +8,6 @@ use super::section::Section;
 pub struct Speech {
     /// Synthesiser of texts; `None` if there is none.
     pub synthesiser: Option<Synthesiser>,
-    /// Time for one text.
-    pub timeout: Duration,
 }
 
 /// Synthesiser of texts.
@@ -47,7 +43,6 @@ impl Speech {
         let model = section.text("model");
         let voice = section.text("voice");
         let private_allowed = section.switch("allow_private_addresses").unwrap_or(false);
-        let timeout = section.number("timeout_s", 1..=30).unwrap_or(10);
 
         // An empty list, as the environment may give one, is no command.
         let synthesiser = match (command.filter(|command| !command.is_empty()), url) {
@@ -66,9 +61,6 @@ impl Speech {
             (None, None) => None,
         };
 
-        Self {
-            synthesiser,
-            timeout: Duration::from_secs(timeout),
-        }
+        Self { synthesiser }
     }
 }

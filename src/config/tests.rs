@@ -26,7 +26,7 @@ fn variables(pairs: &[(&str, &str)]) -> Sources {
 
 fn faults(sources: &Sources) -> Vec<String> {
     Config::load(sources).map_or_else(
-        |faults| faults.0.iter().map(ConfigFault::to_string).collect(),
+        |faults| faults.faults.iter().map(ConfigFault::to_string).collect(),
         |_| Vec::new(),
     )
 }
@@ -60,10 +60,6 @@ fn nothing_at_all_is_a_configuration() {
     );
 
     assert_eq!(&*config.sip.header_prefix, "X-PLATFORM");
-    assert_eq!(
-        (config.sip.session_expires_s, config.sip.min_se_s),
-        (1800, 90)
-    );
     assert_eq!(config.phone.default_runtime, DefaultRuntime::Echo);
     assert!(
         !config.sip.endpoint().contains(":5060"),
@@ -267,7 +263,6 @@ fn listeners_that_can_not_work_are_refused() {
             "[sip]\ntls = [\"0.0.0.0:5061\"]\n",
             "needs sip.tls_certificate",
         ),
-        ("timers", "[sip]\nmin_se_s = 3600\n", "below sip.min_se_s"),
         ("section", "sip = 5\n", "is a section"),
     ] {
         let faults = faults(&file(text));
@@ -420,4 +415,43 @@ fn only_names_have_to_be_in_a_certificate() {
     ] {
         assert_eq!(named_host(url), name, "{url}");
     }
+}
+
+/// Any value is ignored, also one that no key of the section could have had.
+#[test]
+fn each_removed_key_warns_once_and_is_no_fault() {
+    for (key, in_force) in removed::REMOVED {
+        let (section, name) = key.rsplit_once('.').expect("a section");
+        for value in ["1", "\"x\"", "[]", "{ a = 1 }"] {
+            let config = Config::load(&file(&format!("[{section}]\n{name} = {value}\n")));
+            let config = config.unwrap_or_else(|faults| panic!("{key} = {value}: {faults}"));
+            let said: Vec<_> = config.removed.iter().map(RemovedKey::to_string).collect();
+            let line = format!("t.toml:2: {key} is no key any more: {in_force}");
+            assert_eq!(said, [line], "{value}");
+        }
+    }
+}
+
+#[test]
+fn a_removed_key_is_named_with_the_place_that_sets_it() {
+    let mut sources = file("[sip]\nt2_ms = 200\nnode = 3\n");
+    sources.variables = vec![("TRUNKLINE__WIDGET__TOKEN_LIFETIME_S".into(), "never".into())];
+    sources.flags = vec![Override {
+        key: "sip.min_se_s".into(),
+        value: "120".into(),
+        flag: "--set sip.min_se_s".into(),
+    }];
+
+    let config = Config::load(&sources).unwrap();
+    assert_eq!(config.sip.node, 3);
+    let said: Vec<_> = config.removed.iter().map(RemovedKey::to_string).collect();
+    insta::assert_snapshot!(said.join("\n"), @r"
+    --set sip.min_se_s: sip.min_se_s is no key any more: the shortest session interval that is taken is 90 s
+    t.toml:2: sip.t2_ms is no key any more: T2 is 4 s
+    environment variable TRUNKLINE__WIDGET__TOKEN_LIFETIME_S: widget.token_lifetime_s is no key any more: the token of a widget's visitor is good for 86400 s
+    ");
+
+    sources.flags[0].key = "sip.relm".into();
+    let faults = Config::load(&sources).unwrap_err();
+    assert_eq!((faults.faults.len(), faults.removed.len()), (1, 2));
 }

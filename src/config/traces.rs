@@ -12,7 +12,7 @@ use super::section::Section;
 pub struct TracesConfig {
     /// True if messages are copied at all.
     pub enabled: bool,
-    /// Directory of the trace files.
+    /// Directory of the trace files: `traces` in the data directory.
     pub directory: PathBuf,
     /// Maximum size of all files, in octets; 0 keeps traces in memory only.
     pub max_bytes: u64,
@@ -20,8 +20,6 @@ pub struct TracesConfig {
     pub retention: Duration,
     /// HEP collector, by UDP.
     pub hep: Option<HostPort>,
-    /// Id of this node at the collector.
-    pub hep_node: u32,
     /// Base URL of an OTLP collector, by HTTP.
     pub otlp: Option<Box<str>>,
 }
@@ -31,13 +29,10 @@ impl TracesConfig {
         let megabytes: u64 = section.number("max_mb", 0..=1_000_000).unwrap_or(1_024);
         Self {
             enabled: section.switch("enabled").unwrap_or(true),
-            directory: section
-                .text("directory")
-                .map_or_else(|| data_dir.join("traces"), PathBuf::from),
+            directory: data_dir.join("traces"),
             max_bytes: megabytes << 20,
             retention: section.days("retention_days", 1..=365, 7),
             hep: section.parsed("hep"),
-            hep_node: section.number("hep_node", 0..=u32::MAX).unwrap_or(1),
             otlp: base_url(section, "otlp"),
         }
     }

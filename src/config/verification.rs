@@ -20,10 +20,6 @@ pub struct VerificationTrunk {
     pub login: Option<(Box<str>, Secret)>,
     /// Caller number.
     pub caller_number: E164,
-    /// Host in From.
-    pub from_host: Option<Box<str>>,
-    /// True if P-Asserted-Identity names the caller number.
-    pub p_asserted_identity: bool,
     /// Most calls in 24 hours, of all orgs and nodes together.
     pub calls_per_day: u32,
 }
@@ -53,8 +49,6 @@ impl VerificationTrunk {
 
         let (username, password) = (section.text("username"), section.secret("password"));
         let caller_number = section.text("caller_number");
-        let from_host: Option<HostPort> = section.parsed("from_host");
-        let p_asserted_identity = section.switch("p_asserted_identity");
         let calls_per_day = section.number("calls_per_day", 1..=1_000_000);
 
         let is_given = username.is_some() || password.is_some() || caller_number.is_some();
@@ -91,8 +85,6 @@ impl VerificationTrunk {
             transport: transport.unwrap_or(Transport::Udp),
             login,
             caller_number,
-            from_host: from_host.map(|host| host.to_string().into()),
-            p_asserted_identity: p_asserted_identity.unwrap_or(false),
             calls_per_day: calls_per_day.unwrap_or(CALLS_PER_DAY),
         })
     }

@@ -36,7 +36,6 @@ pub(crate) struct NoMediaAddress {
 #[derive(Clone, Debug)]
 pub(crate) struct MediaAddresses {
     listeners: Vec<ListenerMedia>,
-    bind: Option<IpAddr>,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
 }
@@ -86,7 +85,6 @@ impl MediaAddresses {
 
         Ok(Self {
             listeners,
-            bind: config.media.bind,
             own: super::local::addresses(),
         })
     }
@@ -99,9 +97,6 @@ impl MediaAddresses {
 
     /// Addresses that sockets may be bound to. The start-up check tries one port on each.
     pub(crate) fn to_try(&self) -> Vec<IpAddr> {
-        if let Some(bind) = self.bind {
-            return vec![bind];
-        }
         let mut all: Vec<IpAddr> = self.listeners.iter().map(|held| held.bound).collect();
         all.sort();
         all.dedup();
@@ -116,23 +111,15 @@ impl MediaAddresses {
             .listeners
             .iter()
             .any(|held| held.advertised == Some(ip));
-        if !is_advertised || self.own.contains(&ip) {
+        if !is_advertised || ip.is_loopback() || self.own.contains(&ip) {
             return None;
         }
 
-        let bound = self.bind_for(ip, ip);
-        let loopback = match bound {
+        let loopback = match ip {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
-
-        let inside = if bound.is_unspecified() {
-            loopback
-        } else {
-            bound
-        };
-
-        Some(SocketAddr::new(inside, remote.port()))
+        Some(SocketAddr::new(loopback, remote.port()))
     }
 
     /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `listener` is `None` while it isn't
@@ -171,9 +158,6 @@ impl MediaAddresses {
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let fits = |ip: &IpAddr| ip.is_ipv6() == all.is_ipv6();
-        if let Some(bind) = self.bind.filter(fits) {
-            return bind;
-        }
 
         // Behind a NAT the advertised address isn't this machine's, and can't be bound.
         let is_here = |ip: &IpAddr| fits(ip) && (ip.is_loopback() || self.own.contains(ip));
@@ -221,7 +205,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn addresses(bind: Option<&str>) -> MediaAddresses {
+    fn addresses() -> MediaAddresses {
         let listener = |bound, advertised: Option<&str>| ListenerMedia {
             bound: ip(bound),
             advertised: advertised.map(ip),
@@ -233,7 +217,6 @@ mod tests {
                 listener("::", None),
                 listener("0.0.0.0", Some("10.0.0.5")),
             ],
-            bind: bind.map(ip),
             own: vec![ip("10.0.0.5"), ip("2001:db8::5"), ip("fe80::5")],
         }
     }
@@ -284,41 +267,22 @@ mod tests {
                 bind: ip(bind),
                 advertised: ip(advertised),
             };
-            assert_eq!(addresses(None).at(listener, ip(local)), expected, "{case}");
+            assert_eq!(addresses().at(listener, ip(local)), expected, "{case}");
         }
-
-        let told = addresses(Some("10.0.0.6"));
-        assert_eq!(told.at(Some(0), ip("10.0.0.5")).bind, ip("10.0.0.6"));
-        assert_eq!(
-            told.at(Some(2), ip("2001:db8::5")).bind,
-            ip("2001:db8::5"),
-            "another family"
-        );
     }
 
     #[test]
     fn what_a_nat_stands_for_is_reached_inside_of() {
-        let inside = |bind: Option<&str>, remote: &str| {
-            let found = addresses(bind).inside_of(remote.parse().expect("an address"));
+        let inside = |remote: &str| {
+            let found = addresses().inside_of(remote.parse().expect("an address"));
             found.map(|address| address.to_string())
         };
 
-        for (name, bind, remote, expected) in [
-            (
-                "advertised",
-                None,
-                "203.0.113.9:40000",
-                Some("127.0.0.1:40000"),
-            ),
-            (
-                "media.bind",
-                Some("10.0.0.5"),
-                "203.0.113.9:40000",
-                Some("10.0.0.5:40000"),
-            ),
-            ("another host", None, "203.0.113.10:40000", None),
+        for (name, remote, expected) in [
+            ("advertised", "203.0.113.9:40000", Some("127.0.0.1:40000")),
+            ("another host", "203.0.113.10:40000", None),
         ] {
-            assert_eq!(inside(bind, remote).as_deref(), expected, "{name}");
+            assert_eq!(inside(remote).as_deref(), expected, "{name}");
         }
     }
 }

@@ -29,7 +29,7 @@ use trunkline_sip::wire::{Method, lex};
 use trunkline_store::Keyring;
 use uuid::Uuid;
 
-use super::settings::{bounds, calls_config, configured_policy, registrar_config, sent_by};
+use super::settings::{T2, T4, bounds, calls_config, configured_policy, registrar_config, sent_by};
 use super::shard::framing;
 use crate::config::Config;
 
@@ -97,8 +97,8 @@ impl OfflineCore {
             endpoint::Config {
                 minter: minter.clone(),
                 t1: sip.t1,
-                t2: sip.t2,
-                t4: sip.t4,
+                t2: T2,
+                t4: T4,
                 server: concat!("Trunkline/", env!("CARGO_PKG_VERSION")).into(),
                 sent_by: sent_by(config, &addresses),
                 max_transactions: TRANSACTIONS,

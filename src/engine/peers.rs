@@ -41,6 +41,8 @@ use crate::telemetry::metrics;
 
 /// Peers that are probed; further ones aren't watched.
 const MAX_PEERS: usize = 2_000;
+/// Lifetime that we ask carriers for; one that wants more is given it.
+const REGISTRATION_EXPIRES: Duration = Duration::from_secs(600);
 /// Interval between checks which trunks to register and which other nodes serve.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
@@ -114,7 +116,7 @@ impl PeerWatch {
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let sip = &deps.config.sip;
-        let health = Health::shared(sip.health_down_after, sip.health_up_after);
+        let health = Health::shared();
         let registrations = Registrations::new();
         if let Some(interval) = sip.health_interval {
             deps.runtime.spawn(watch(
@@ -136,7 +138,7 @@ impl PeerWatch {
         let config = Config {
             listeners: calls.listeners.clone(),
             addresses: Arc::clone(&calls.addresses),
-            expires: sip.register_expires,
+            expires: REGISTRATION_EXPIRES,
             retry: sip.register_retry,
             realm: calls.realm.clone(),
             nonces: Arc::clone(nonces),

@@ -1,6 +1,7 @@
 //! Translates sections of the configuration into the settings of the core and other modules.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trunkline_calls::outbound_limits::OutboundBounds;
 use trunkline_calls::registrar;
@@ -20,6 +21,21 @@ use crate::traces::{Collector, Disk};
 /// Default port of HEP collectors.
 const HEP_PORT: u16 = 9_060;
 
+/// Timer T2, the longest interval between retransmissions (RFC 3261 §17.1.2.2).
+pub(super) const T2: Duration = Duration::from_secs(4);
+/// Timer T4, the longest time that a message stays in the network (RFC 3261 §17.1.2.2).
+pub(super) const T4: Duration = Duration::from_secs(5);
+
+/// Shortest registration of a PBX; one that asks for less gets 423 (RFC 3261 §10.3).
+const SHORTEST_REGISTRATION: Duration = Duration::from_secs(30);
+/// Longest registration of a PBX; one that asks for more is cut to it.
+const LONGEST_REGISTRATION: Duration = Duration::from_secs(3_600);
+/// Contacts that one trunk may have registered.
+const CONTACTS_PER_TRUNK: usize = 10;
+
+/// Session interval that we ask for, in seconds (RFC 4028 §4).
+const SESSION_EXPIRES_S: u32 = 1_800;
+
 /// Seconds in `Retry-After` of a call that was shed.
 const RETRY_AFTER_S: u32 = 5;
 
@@ -38,7 +54,7 @@ pub(super) fn collector(config: &Config) -> Option<Collector> {
         // A look-up takes an IPv6 address without brackets.
         host: collector.host().trim_matches(['[', ']']).to_owned(),
         port: collector.port.unwrap_or(HEP_PORT),
-        node: config.traces.hep_node,
+        node: u32::from(config.sip.node) + 1,
     })
 }
 
@@ -85,9 +101,9 @@ pub(super) fn registrar_config(config: &Config) -> registrar::Config {
     registrar::Config {
         realm: sip.realm(),
         algorithms: algorithms(config),
-        shortest: sip.registration_min,
-        longest: sip.registration_max,
-        contacts: sip.registration_contacts,
+        shortest: SHORTEST_REGISTRATION,
+        longest: LONGEST_REGISTRATION,
+        contacts: CONTACTS_PER_TRUNK,
         wall: clock::wall(),
     }
 }
@@ -109,8 +125,7 @@ pub(super) fn calls_config(
         default_runtime: Arc::new(default_runtime),
         setup_timeout: sip.setup_timeout,
         max_duration: sip.max_duration,
-        session_expires: sip.session_expires_s,
-        min_se: sip.min_se_s,
+        session_expires: SESSION_EXPIRES_S,
         keep_alive: sip.keep_alive,
         dead_peer: sip.dead_peer,
         media_silence: config.media.silence,

@@ -37,8 +37,8 @@ use super::peers::PeerWatch;
 use super::prompts::Prompts;
 use super::resolve::{QueryOrigin, Resolver};
 use super::settings::{
-    address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
-    sent_by,
+    T2, T4, address_policy, bounds, calls_config, collector, disk, minter, nonce_keys,
+    registrar_config, sent_by,
 };
 use super::shard::Shard;
 use super::spans::Spans;
@@ -363,8 +363,8 @@ impl Shared {
             endpoint::Config {
                 minter: self.minter.clone(),
                 t1: sip.t1,
-                t2: sip.t2,
-                t4: sip.t4,
+                t2: T2,
+                t4: T4,
                 server: concat!("Trunkline/", env!("CARGO_PKG_VERSION")).into(),
                 sent_by: self.sent_by.clone(),
                 max_transactions: (self.deps.config.limits.max_transactions / sip.shards).max(1),

@@ -15,6 +15,8 @@ use trunkline_net::tls;
 
 use crate::config;
 
+/// Time for a whole answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of an answer, in octets.
 const LONGEST_ANSWER: usize = 1 << 20;
 
@@ -25,7 +27,6 @@ pub struct BookingPlatform {
     probe: Uri,
     app_key_header: HeaderName,
     user_key_header: HeaderName,
-    timeout: Duration,
 }
 
 /// Credentials, as header values.
@@ -108,7 +109,6 @@ impl BookingPlatform {
             probe,
             app_key_header: header(&config.app_key_header),
             user_key_header: header(&config.user_key_header),
-            timeout: config.timeout,
         }
     }
 
@@ -118,7 +118,7 @@ impl BookingPlatform {
     /// [`BookingFault`].
     pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), BookingFault> {
         // One limit over connection, head and body, so that an answer in trickles can't hold the request.
-        let answered = tokio::time::timeout(self.timeout, self.ask(keys));
+        let answered = tokio::time::timeout(TIMEOUT, self.ask(keys));
         let answer = answered
             .await
             .unwrap_or(Err(BookingFault::Unanswered("it did not answer in time")))?;

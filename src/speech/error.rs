@@ -12,7 +12,7 @@ pub(crate) enum SpeechError {
     #[error("no synthesiser is configured")]
     Unconfigured,
     /// The synthesiser took too long.
-    #[error("the synthesiser took longer than speech.timeout_s")]
+    #[error("the synthesiser took longer than 10 s")]
     Late,
     /// The program can't be run, or reports a failure.
     #[error("the program of speech.command failed: {0}")]

@@ -1,5 +1,5 @@
 //! Speech for the texts of built-in agents: a program or an HTTP endpoint makes a WAV file of each. The operator configures it. Neither may take
-//! longer than configured, nor answer more than a minute of audio.
+//! longer than 10 s, nor answer more than a minute of audio.
 
 mod command;
 mod endpoint;
@@ -17,6 +17,8 @@ use crate::webhooks::{Target, TargetFault};
 use endpoint::Endpoint;
 pub(crate) use error::SpeechError;
 
+/// Time for one text.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest speech.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -61,7 +63,7 @@ impl SpeechMaker {
 
         Ok(Self {
             way: way.map(Arc::new),
-            timeout: config.timeout,
+            timeout: TIMEOUT,
         })
     }
 
@@ -81,5 +83,21 @@ impl SpeechMaker {
         let read = tokio::task::spawn_blocking(move || wav::read(&file, LONGEST)).await;
         let read = read.map_err(|panic| SpeechError::Program(panic.to_string()))?;
         Ok(read?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_synthesiser_that_says_nothing_is_given_up() {
+        let command = ["sleep", "60"].map(str::to_owned);
+        let maker = SpeechMaker {
+            way: Some(Arc::new(SpeechSource::Command(command.into()))),
+            timeout: Duration::from_millis(100),
+        };
+        let fault = maker.speak("hello").await.err();
+        assert!(matches!(fault, Some(SpeechError::Late)), "{fault:?}");
     }
 }

@@ -7,7 +7,7 @@ fn has_test(source: &str, name: &str) -> bool {
     let at = source.find(&format!("fn {name}("));
     let before = at.map_or("", |at| source[..at].trim_end());
     let before = before.strip_suffix("async").unwrap_or(before).trim_end();
-    let last = before.lines().last().unwrap_or_default();
+    let last = before.lines().last().unwrap_or_default().trim_start();
     let is_marked = ["#[test", "#[tokio::test"]
         .iter()
         .any(|mark| last.starts_with(mark));

@@ -359,10 +359,8 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
         Ipv4Addr::LOCALHOST.into(),
         vec![("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", allowed.to_string())],
     );
-    // Retransmissions, at most `T2` apart, come before `octets_back` has waited long enough.
-    let setup = setup
-        .set("TRUNKLINE__SIP__T1_MS", "40")
-        .set("TRUNKLINE__SIP__T2_MS", "160");
+    // Retransmissions, the last of them 32 × T1 after the one before, come before `octets_back` has waited long enough.
+    let setup = setup.set("TRUNKLINE__SIP__T1_MS", "10");
     let number = setup.first_number.clone();
     let daemon = setup.serve();
     let change = serde_json::json!({ "allowed_addresses": [allowed] });

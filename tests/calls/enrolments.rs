@@ -15,7 +15,6 @@ fn daemon() -> Daemon {
     DaemonSetup::new()
         .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
         .set("TRUNKLINE__SIP__T1_MS", "50")
-        .set("TRUNKLINE__SIP__T2_MS", "200")
         .serve()
 }
 

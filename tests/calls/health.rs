@@ -67,9 +67,7 @@ impl Peer {
 fn watching(setup: DaemonSetup) -> DaemonSetup {
     setup
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
-        .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2")
         .set("TRUNKLINE__SIP__T1_MS", "40")
-        .set("TRUNKLINE__SIP__T2_MS", "160")
 }
 
 #[test]

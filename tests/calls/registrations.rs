@@ -91,20 +91,6 @@ fn a_pair_from_before_a_rotation_registers_until_it_is_ended() {
 }
 
 #[test]
-fn a_registration_that_is_not_refreshed_expires() {
-    let daemon = DaemonSetup::new()
-        .set("TRUNKLINE__SIP__REGISTRATION_MIN_S", "1")
-        .serve();
-    let mut pbx = Pbx::udp(&daemon);
-    let lines = format!("Contact: <sip:pbx@{}>;expires=1\r\n", pbx.address());
-    assert_eq!(pbx.register(&lines).status(), Some(200));
-    trunk_with(&daemon, 0);
-    let said = Deadline::after(PATIENCE)
-        .poll(|| daemon.log().contains("no longer registered").then_some(()));
-    assert!(said.is_some(), "it is told");
-}
-
-#[test]
 fn a_pbx_on_tcp_is_lost_with_its_connection_where_nothing_else_leads_to_it() {
     let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::tcp(&daemon);

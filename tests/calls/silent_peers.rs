@@ -307,7 +307,6 @@ fn impatient() -> DaemonSetup {
         .set("TRUNKLINE__MEDIA__SILENCE_S", "1")
         .set("TRUNKLINE__SIP__DEAD_PEER_S", "0")
         .set("TRUNKLINE__SIP__T1_MS", "50")
-        .set("TRUNKLINE__SIP__T2_MS", "200")
 }
 
 /// Returns the method of the next request in a call.

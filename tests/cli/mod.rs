@@ -12,6 +12,7 @@ mod paste;
 mod printed;
 mod prompts;
 mod quickstart;
+mod removed_keys;
 mod resources;
 mod setup;
 mod trace;

@@ -143,9 +143,10 @@ fn a_taken_port() {
 }
 
 #[test]
-fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
+fn a_name_for_media_without_an_address_and_a_file_where_traces_belong() {
     let shell = Shell::new();
-    shell.write("notes.txt", "notes");
+    std::fs::create_dir(shell.path("data")).expect("the folder can be written");
+    shell.write("data/traces", "notes");
 
     let free = [
         "--set",
@@ -158,10 +159,6 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
 
     for (setting, said) in [
         (
-            "media.bind=203.0.113.9",
-            ["this machine has no such address", "set media.bind to"],
-        ),
-        (
             "sip.public_host=nowhere.invalid",
             [
                 "nowhere.invalid, which resolves to no address",
@@ -169,8 +166,11 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
             ],
         ),
         (
-            "traces.directory=notes.txt/traces",
-            ["notes.txt is not a directory", "set traces.directory to"],
+            "data_dir=data",
+            [
+                "data/traces is not a directory",
+                "remove it, or set traces.max_mb to 0",
+            ],
         ),
     ] {
         for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {

@@ -76,9 +76,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
     let at = agent.address;
 
-    let setup = DaemonSetup::new()
-        .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
-        .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2");
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1");
     setup.runtime(&setup.first_agent, &format!("sip:{{agent_id}}@{at}"));
 
     let made = setup.run(&[

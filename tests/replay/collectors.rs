@@ -35,7 +35,7 @@ fn a_collector_gets_both_legs_under_one_id() {
     let address = collector.local_addr().expect("an address").to_string();
     let setup = DaemonSetup::new()
         .set("TRUNKLINE__TRACES__HEP", &address)
-        .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
+        .set("TRUNKLINE__SIP__NODE", "7");
 
     let traced = Traced::on(Stage::within(setup), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
@@ -65,7 +65,7 @@ fn a_collector_gets_both_legs_under_one_id() {
             let found = chunks.iter().find(|(known, _)| *known == kind);
             found.map(|(_, value)| value.clone()).expect("a chunk")
         };
-        assert_eq!(chunk(12), 2026_u32.to_be_bytes());
+        assert_eq!(chunk(12), 8_u32.to_be_bytes(), "sip.node + 1");
         assert_eq!(chunk(11), [1], "SIP");
 
         let message = String::from_utf8(chunk(15)).expect("text");

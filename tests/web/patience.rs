@@ -1,23 +1,14 @@
-//! Slow clients over plain HTTP: each is cut off, and the others are served meanwhile.
+//! Many connections over plain HTTP: they are bounded by source and in all, and honest clients are served meanwhile.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_testkit::{Daemon, DaemonSetup, http};
+use trunkline_testkit::{DaemonSetup, http};
 
-/// Enough for a cut-off after a second or two, on a busy machine.
+/// Enough for an answer on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-
-fn daemon() -> Daemon {
-    DaemonSetup::new()
-        .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "1")
-        .set("TRUNKLINE__HTTP__BODY_TIMEOUT_S", "2")
-        .set("TRUNKLINE__HTTP__IDLE_TIMEOUT_S", "3")
-        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "4")
-        .serve()
-}
 
 fn connect(at: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&at, LIMIT).expect("it connects");
@@ -37,89 +28,8 @@ fn rest(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn slow_clients_are_cut_off() {
-    let daemon = daemon();
-    let at = daemon.setup.http;
-
-    for (name, sent, answer) in [
-        ("nothing", String::new(), ""),
-        ("half a head", "GET /healthz HTTP/1.1\r\nHo".to_owned(), ""),
-        (
-            "half a body",
-            format!(
-                "POST /phone HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{{",
-                daemon.key()
-            ),
-            "HTTP/1.1 408 Request Timeout",
-        ),
-        (
-            "nothing after an answer",
-            "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-            "HTTP/1.1 200 OK",
-        ),
-    ] {
-        let mut stream = connect(at);
-        stream.write_all(sent.as_bytes()).expect("it takes this");
-        let rest = rest(stream);
-        assert!(rest.starts_with(answer), "{name}: {rest}");
-        assert_eq!(rest.is_empty(), answer.is_empty(), "{name}: {rest}");
-    }
-}
-
-/// A request that comes when a connection has been idle for longer than a head may take, as from a client's pool.
-#[test]
-fn a_connection_may_rest_between_two_requests() {
-    let daemon = DaemonSetup::new()
-        .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "1")
-        .set("TRUNKLINE__HTTP__IDLE_TIMEOUT_S", "60")
-        .serve();
-    let mut stream = connect(daemon.setup.http);
-    for _ in 0..3 {
-        assert!(ask(&mut stream, "/healthz", None).is_some(), "it is closed");
-        std::thread::sleep(Duration::from_secs(2));
-    }
-    // The next head has its full time.
-    stream.write_all(b"GET /he").expect("it takes this");
-    assert_eq!(rest(stream), "");
-}
-
-/// Pieces that are each in time don't keep a request alive.
-#[test]
-fn a_body_that_comes_drop_by_drop_is_cut_off() {
-    let daemon = daemon();
-    let mut stream = connect(daemon.setup.http);
-    let head = format!(
-        "POST /phone HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{",
-        daemon.key()
-    );
-    stream.write_all(head.as_bytes()).expect("it takes this");
-    let cut = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(200));
-        stream.write_all(b" ").is_err()
-    });
-    assert!(cut, "the body is waited for");
-}
-
-/// A client that reads no answers loses its connection.
-#[test]
-fn a_client_that_reads_nothing_is_cut_off() {
-    let daemon = daemon();
-    let mut stream = connect(daemon.setup.http);
-    stream
-        .set_write_timeout(Some(Duration::from_secs(1)))
-        .expect("a time-out");
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
-    // Until the buffers of both sides are full, and beyond.
-    let cut = (0..5_000).any(|_| match stream.write_all(request.as_bytes()) {
-        Ok(()) => false,
-        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-    });
-    assert!(cut, "what isn't read is kept for ever");
-}
-
-#[test]
 fn heads_are_bounded() {
-    let daemon = daemon();
+    let daemon = DaemonSetup::new().serve();
     for (name, head) in [
         ("long", format!("X-Long: {}\r\n", "x".repeat(64 * 1024))),
         ("many", "X-Many: 1\r\n".repeat(200)),
@@ -220,11 +130,9 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
 
 #[test]
 fn a_source_holds_so_many_connections() {
-    let daemon = DaemonSetup::new()
-        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS_PER_SOURCE", "4")
-        .serve();
+    let daemon = DaemonSetup::new().serve();
     let at = daemon.setup.http;
-    let idle: Vec<_> = (0..12).map(|_| connect_from([127, 0, 0, 2], at)).collect();
+    let idle: Vec<_> = (0..140).map(|_| connect_from([127, 0, 0, 2], at)).collect();
     assert!(is_ok(ask(
         &mut connect_from([127, 0, 0, 3], at),
         "/healthz",
@@ -235,10 +143,10 @@ fn a_source_holds_so_many_connections() {
     for mut stream in idle {
         open += usize::from(is_ok(ask(&mut stream, "/healthz", None)));
     }
-    assert_eq!(open, 4);
+    assert_eq!(open, 128);
 
     // Connections through a trusted proxy count for the proxy.
-    let mut proxied: Vec<_> = (0..12).map(|_| connect(at)).collect();
+    let mut proxied: Vec<_> = (0..140).map(|_| connect(at)).collect();
     let served = proxied
         .iter_mut()
         .all(|stream| is_ok(ask(stream, "/healthz", None)));

@@ -29,7 +29,7 @@ const SETTLING: u64 = 36;
 pub struct Fleet {
     /// Trunks, each of an org of its own.
     pub trunks: usize,
-    /// Contacts of each trunk.
+    /// Contacts of each trunk, at most ten.
     pub contacts: usize,
     /// Refreshes per second.
     pub rate: f64,
@@ -43,7 +43,7 @@ pub struct Fleet {
 /// There is no daemon to load, or it refuses the orgs.
 pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     let data = TempDir::new()?;
-    let daemon = launch(setting, &data, fleet)?;
+    let daemon = launch(setting, &data)?;
     if let Some((_, own)) = setting.cores {
         pin_to(own)?;
     }
@@ -103,19 +103,14 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     Ok(report)
 }
 
-fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fault> {
+fn launch(setting: &Setting, data: &TempDir) -> Result<Daemon, Fault> {
     let mut environment = setting.environment.clone();
     for (name, value) in [
-        ("TRUNKLINE__LIMITS__PARTNER_REQUESTS_PER_MINUTE", 1_000_000),
-        ("TRUNKLINE__SIP__REGISTRATION_CONTACTS", fleet.contacts),
+        ("TRUNKLINE__LIMITS__PARTNER_REQUESTS_PER_MINUTE", "1000000"),
+        ("TRUNKLINE__PHONE__AUTO_VERIFY_NUMBERS", "true"),
     ] {
-        environment.push((name.to_owned(), value.to_string()));
+        environment.push((name.to_owned(), value.to_owned()));
     }
-
-    environment.push((
-        "TRUNKLINE__PHONE__AUTO_VERIFY_NUMBERS".to_owned(),
-        "true".to_owned(),
-    ));
 
     let launch = Launch {
         binary: setting.daemon.clone(),

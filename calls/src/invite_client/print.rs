@@ -7,7 +7,7 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 
 use super::{Attempt, ClientParts, InviteClient, InviteText};
-use crate::context::Cx;
+use crate::context::{Cx, MIN_SE};
 use crate::invite_client::TransportChoice;
 use crate::large_invite::{self, InviteSent};
 use crate::sips::is_sips;
@@ -24,7 +24,7 @@ impl InviteClient {
         let config = Arc::clone(&cx.core.config);
         let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
         let from = text.from(host_part(cx.endpoint.sent_by(flow)));
-        let min_se = self.min_se.unwrap_or(config.min_se);
+        let min_se = self.min_se.unwrap_or(MIN_SE);
         let said = ClientParts {
             from: &from,
             target,

@@ -58,7 +58,7 @@ fn registering(host: &str, transport: Transport) -> RegisteringTrunk {
 
 impl Scene {
     fn new() -> Self {
-        let health = Health::shared(2, 1);
+        let health = Health::shared();
         let registrations = Registrations::new();
         let config = Config {
             listeners: [Transport::Udp, Transport::Tcp]
@@ -536,9 +536,10 @@ fn a_peer_that_answers_options_is_up() {
     let mut scene = Scene::new();
     let target = scene.watch("sip:192.0.2.1", Transport::Udp);
 
-    // Down after two failures, up after one answer.
+    // Down after three failures, up after one answer.
     for (status, reachable) in [
         (404, Some(true)),
+        (503, Some(true)),
         (503, Some(true)),
         (503, Some(false)),
         (200, Some(true)),
@@ -567,6 +568,8 @@ fn our_own_limit_of_connections_takes_no_peer_down() {
 
     for (fault, reachable) in [
         (Fault::TooMany, None),
+        (Fault::TooMany, None),
+        (Fault::Refused, None),
         (Fault::TooMany, None),
         (Fault::Refused, None),
         (Fault::TooMany, None),

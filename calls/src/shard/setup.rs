@@ -22,7 +22,7 @@ use crate::admission::{self, CallerInvite};
 use crate::bot_state::Bot;
 use crate::bridge::Bridge;
 use crate::call::Call;
-use crate::context::{Config, Core, Cx};
+use crate::context::{Config, Core, Cx, MIN_SE};
 use crate::crossing::{lacking_options, own_headers};
 use crate::dial::Dialing;
 use crate::dial_failure::refusal_lines;
@@ -305,7 +305,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 let lacking = lacking_options(self.caller.message).unwrap_or_default();
                 head.line("Unsupported", &lacking);
             }
-            422 => head.number("Min-SE", config.min_se.into()),
+            422 => head.number("Min-SE", MIN_SE.into()),
             503 => head.number("Retry-After", config.retry_after.into()),
             _ => {}
         }
@@ -547,7 +547,7 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
 
     // Without a usable Contact, From and Record-Route there is no dialog.
     let dialog = Dialog::uas(message, b"").ok_or(Reason::BadRequest)?;
-    let session = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);
+    let session = SessionTimer::for_uas(message, MIN_SE, core.config.session_expires);
     match session {
         Ok(session) => Ok(NewDialog { dialog, session }),
         Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),

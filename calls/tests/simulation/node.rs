@@ -508,7 +508,6 @@ fn config() -> Config {
         session_expires: 120,
         dead_peer: Duration::from_secs(300),
         media_silence: Duration::from_secs(30),
-        min_se: 90,
         keep_alive: Duration::from_secs(25),
         listeners: vec![
             (Transport::Udp, address(NODE)),

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::api::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use crate::api::operator::Operator;
+use crate::api::timeouts::TIMEOUTS;
 use crate::api::{Api, connection, operator_router};
 
 /// Name of the socket in the data directory.
@@ -68,7 +69,7 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
         per_source: CONNECTIONS,
         trusted_proxies: Vec::new(),
     });
-    let answers = (operator_router(api.clone()), api.config().http.timeouts);
+    let answers = (operator_router(api.clone()), TIMEOUTS);
 
     loop {
         let accepted = tokio::select! {

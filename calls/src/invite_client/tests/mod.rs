@@ -94,7 +94,6 @@ impl World {
             session_expires: 120,
             dead_peer: Duration::from_secs(300),
             media_silence: Duration::from_secs(30),
-            min_se: 90,
             keep_alive: Duration::from_secs(25),
             listeners: vec![
                 (Transport::Udp, address(OWN)),
