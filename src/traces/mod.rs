@@ -39,7 +39,7 @@ use found::MessageCollector;
 pub use found::{FoundMessage, FoundMessages};
 use record::Record;
 pub use removal_filter::ErasedCall;
-use scan::Seen;
+use scan::{Method, Seen};
 pub use segments::Disk;
 use segments::{AGE, Segments};
 pub use tap::Tap;
@@ -193,7 +193,12 @@ impl Traces {
     pub fn finish(&self) {
         let now = (self.clock)();
         self.sweep(now);
-        lock(&self.kept).close(now, true);
+        let mut kept = lock(&self.kept);
+        kept.close(now, true);
+        // Both blocks of messages that no call has claimed.
+        kept.forget_unmatched();
+        kept.forget_unmatched();
+        drop(kept);
         self.write(now);
     }
 
@@ -343,20 +348,37 @@ impl StoredTraces {
         self.spare = batch;
     }
 
-    /// Copies a message to the collector, and keeps it.
+    /// Copies a message to the collector, and keeps it. The copy of one that a call may still begin with waits until that is known, since it is
+    /// sent under the call's id.
     fn take_message(&mut self, record: &Record<'_>, key: u64) {
         // After the scan, so that no credentials leave for the collector.
-        if let Some(exporter) = &mut self.exporter {
-            exporter.send(record);
+        match &mut self.exporter {
+            Some(exporter) if record.leg.is_some() || !may_be_claimed(record) => {
+                exporter.send(record);
+            }
+            Some(_) | None => {}
         }
         let Some(leg) = record.leg else {
             self.unmatched.open.push(record, key);
             if self.unmatched.open.is_full() {
-                self.unmatched.turn();
+                self.forget_unmatched();
             }
             return;
         };
         self.keep_of_call(leg, record, key);
+    }
+
+    /// Forgets the messages of no call that have waited longest, and begins another block.
+    fn forget_unmatched(&mut self) {
+        let Unmatched { open, full } = &mut self.unmatched;
+        if let Some(exporter) = &mut self.exporter {
+            let unclaimed = full.records(&BlockQuery::ALL);
+            unclaimed
+                .filter(may_be_claimed)
+                .for_each(|record| exporter.send(&record));
+        }
+        full.clear();
+        std::mem::swap(full, open);
     }
 
     /// Keeps a message of a call; false if the call has had its share.
@@ -408,7 +430,14 @@ impl StoredTraces {
             .or_else(|| assignments.leg_of_repeated(is_sent, peer, &seen, repeated));
         leg.is_some_and(|leg| {
             let key = scan::key(leg.call.as_bytes());
-            self.keep_of_call(leg, &record.of_leg(leg), key)
+            let record = record.of_leg(leg);
+            let is_kept = self.keep_of_call(leg, &record, key);
+            if let Some(exporter) = &mut self.exporter
+                && is_kept
+            {
+                exporter.send(&record);
+            }
+            is_kept
         })
     }
 
@@ -429,7 +458,7 @@ impl StoredTraces {
     fn close(&mut self, now: Moment, all: bool) {
         let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
         if is_older(&self.unmatched.open, AGE) || is_older(&self.unmatched.full, 2 * AGE) {
-            self.unmatched.turn();
+            self.forget_unmatched();
         }
         if all || is_older(&self.calls.open, AGE) {
             self.close_calls();
@@ -445,12 +474,9 @@ impl StoredTraces {
     }
 }
 
-impl Unmatched {
-    /// Drops the older block, and begins another.
-    fn turn(&mut self) {
-        self.full.clear();
-        std::mem::swap(&mut self.full, &mut self.open);
-    }
+/// Returns whether a call may yet begin with a message that belongs to none: it is about an INVITE.
+fn may_be_claimed(record: &Record<'_>) -> bool {
+    Seen::of(record.octets).method != Method::Other
 }
 
 impl Store {

@@ -14,6 +14,7 @@ mod nodes;
 mod privacy;
 mod proxy;
 mod registered;
+mod released;
 mod seconds;
 mod secrets;
 mod silent;

@@ -1,6 +1,6 @@
 //! Messages are assigned to legs by what shards report, whatever texts and Call-IDs peers choose.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -473,4 +473,62 @@ fn a_call_is_known_for_a_while_after_its_end() {
         assert_eq!(shown(&traces, ORG, 1).len(), count);
     }
     assert!(lock(&traces.kept).assignments.is_empty());
+}
+
+/// A PBX answers a challenge a network's round trip later: the copies of both attempts reach the collector under the call's id all the same.
+#[test]
+fn a_challenged_invite_is_copied_under_the_id_of_its_call() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let collector = Collector {
+        host: "127.0.0.1".to_owned(),
+        port: socket.local_addr().unwrap().port(),
+        node: 1,
+    };
+    let traces = Traces::unattended(1, None, Some(collector), || NOW).unwrap();
+    let mut tap = traces.tap(0);
+    let copied = || {
+        let mut envelope = [0; 2_048];
+        let length = socket.recv(&mut envelope).ok()?;
+        let text = String::from_utf8_lossy(&envelope[..length]).into_owned();
+        let has_id = text.contains(&Uuid::from_u128(1).to_string());
+        Some((text.contains("CSeq: 1 INVITE"), has_id))
+    };
+
+    let peer = from(5060);
+    tap.note(
+        soon(),
+        peer,
+        false,
+        &text(INVITE, "z9hG4bK1", ["c", ""], "id", OF_INVITE),
+    );
+    let stray = text(INVITE, "z9hG4bK9", ["d", ""], "stray", OF_INVITE);
+    tap.note(soon(), peer, false, &stray);
+    tap.hand_on();
+    traces.sweep(NOW);
+    assert_eq!(copied(), None, "whose they are isn't known yet");
+
+    tap.note(
+        soon(),
+        peer,
+        false,
+        &text(INVITE, "z9hG4bK2", ["c", ""], "id", "CSeq: 2 INVITE\r\n"),
+    );
+    tap.assign(
+        leg(ORG, 1, 0, LegRole::Trunk),
+        invite_of("id", "c", "z9hG4bK2", peer),
+    );
+    tap.hand_on();
+    traces.sweep(NOW);
+    let mut both = [copied(), copied()].map(|copy| copy.expect("a copy"));
+    both.sort_unstable();
+    assert_eq!(both, [(false, true), (true, true)]);
+
+    traces.finish();
+    assert_eq!(
+        copied(),
+        Some((true, false)),
+        "the one that no call has claimed"
+    );
+    assert_eq!(copied(), None);
 }
