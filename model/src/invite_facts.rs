@@ -44,8 +44,9 @@ pub struct InviteFacts {
     pub traits: PeerTraits,
 }
 
-/// SIP features and faults of a phone system, as far as one INVITE shows them.
+/// SIP features and faults of a phone system, as far as one INVITE shows them. One that isn't stored was not looked for then.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PeerTraits {
     /// `Supported` has `timer` (RFC 4028).
     pub timer: bool,

@@ -23,6 +23,7 @@ pub struct Decision {
     /// Every look, in order.
     pub trail: Vec<TrailEntry>,
     /// Agents and numbers that the call nearly matched.
+    #[serde(default)]
     pub near_misses: Vec<NearMiss>,
 }
 

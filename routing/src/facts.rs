@@ -12,6 +12,7 @@ use crate::{Country, E164};
 
 /// Parts of an INVITE that routing reads, taken from the message once its sender has authenticated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Facts {
     /// Value of the header that selects an agent.
     pub agent_header: Option<String>,

@@ -26,8 +26,10 @@ pub struct Claims {
     pub scopes: Vec<String>,
     /// Time of creation, in seconds since the epoch.
     pub iat: u64,
-    /// Random id, so that even a holder of the signing key can't make the token again.
-    pub jti: Uuid,
+    /// Random id, so that even a holder of the signing key can't make the token again. Tokens of the first builds have none; the hash of the
+    /// whole token is what admits them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jti: Option<Uuid>,
 }
 
 /// Claims of a widget contact's token: only its id.
@@ -118,7 +120,7 @@ pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Mom
         org,
         scopes: scopes.to_vec(),
         iat: now.as_secs(),
-        jti: Uuid::new_v4(),
+        jti: Some(Uuid::new_v4()),
     };
     sign(keyring, &claims)
 }

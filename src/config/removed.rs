@@ -95,7 +95,10 @@ pub(super) const REMOVED: [(&str, &str); 25] = [
         "the booking platform has 10 s for an answer",
     ),
     ("speech.timeout_s", "the synthesiser has 10 s for a text"),
-    ("traces.directory", "traces are written to data_dir/traces"),
+    (
+        "traces.directory",
+        "traces are written to data_dir/traces; delete the old directory, since nothing ends or erases its files any more",
+    ),
     ("traces.hep_node", "the capture id is sip.node + 1"),
 ];
 
@@ -109,7 +112,14 @@ pub(super) fn take(root: &mut Dict, merged: &Merged) -> Vec<RemovedKey> {
             in_force,
         })
     });
-    set.collect()
+    let set = set.collect();
+    // Sections that have no key any more may stand there empty.
+    if let Some(Value::Dict(_, inner)) = root.get("widget")
+        && inner.is_empty()
+    {
+        root.remove("widget");
+    }
+    set
 }
 
 fn take_value(dict: &mut Dict, path: &str) -> Option<Value> {

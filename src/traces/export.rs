@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use trunkline_capture::hep;
 use trunkline_sip::moment::Moment;
 
@@ -14,6 +15,9 @@ use super::scan::Seen;
 
 /// Time after which the collector is resolved again, and a failure is logged again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Octets of copies that may wait for the network.
+const SEND_BUFFER: usize = 1 << 20;
 
 /// HEP collector.
 #[derive(Clone, Debug)]
@@ -136,6 +140,8 @@ fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<UdpSoc
         };
         let connected = UdpSocket::bind(any).and_then(|socket| {
             socket.set_nonblocking(true)?;
+            // A block of messages that no call has claimed leaves at once. The system may allow less.
+            let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER);
             socket.connect(address)?;
             Ok(socket)
         });

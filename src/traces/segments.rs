@@ -64,7 +64,7 @@ impl Segments {
     /// Finds existing segments, and deletes those whose messages have no leg.
     ///
     /// # Errors
-    /// The directory can't be created, or it or a segment can't be read.
+    /// The directory can't be created, or it can't be read.
     pub(super) fn open(disk: Disk) -> io::Result<Self> {
         private::directory(&disk.directory)?;
         let mut known = Vec::new();
@@ -78,9 +78,16 @@ impl Segments {
                 continue;
             }
             let Some(began) = began(&path) else { continue };
-            if open_segment(&path, MAGIC_WITHOUT_LEGS)?.is_some() {
-                without_legs += u32::from(is_removed(&path));
-                continue;
+            match open_segment(&path, MAGIC_WITHOUT_LEGS) {
+                Ok(Some(_)) => {
+                    without_legs += u32::from(is_removed(&path));
+                    continue;
+                }
+                Ok(None) => {}
+                // No reason to take no calls. Whoever reads it says so too.
+                Err(fault) => {
+                    tracing::warn!(%fault, file = %path.display(), "a file of traces can't be read");
+                }
             }
             let data = entry.metadata()?;
             // Known without reading the file: its last message came before it was last written.

@@ -170,6 +170,7 @@ from_row!(OpenRow {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
     /// The call.
+    #[serde(skip)]
     pub call: Uuid,
     /// Earliest time of its messages.
     pub from: Moment,
@@ -364,7 +365,11 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     let keyring = tx.keyring();
     let legs = rows.into_iter().map(|row| {
         let plain = keyring.open(&legs_context(row.call_id), &row.legs)?;
-        Ok(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
+        let legs: ErasedLegs = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+        Ok(ErasedLegs {
+            call: row.call_id,
+            ..legs
+        })
     });
     legs.collect()
 }

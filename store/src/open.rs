@@ -192,7 +192,10 @@ async fn open_postgres(
     let pool = postgres_pool(connect, working.max(2)).await?;
 
     let found = pool.run_read(migrate::look).await?;
-    check(&found, &options.data_dir)?;
+    // No version: another node may be migrating just now, which this look, without the lock, sees half of. The update looks again.
+    if found != SchemaState::Unmarked(0) {
+        check(&found, &options.data_dir)?;
+    }
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub const POSTGRES: &str = "PostgreSQL";
 
 /// Debian packages of programs that have another name.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 13] = [
     ("sipp", "sip-tester"),
     ("chromedriver", "chromium-driver"),
     ("dumpcap", "wireshark-common"),
@@ -25,7 +25,6 @@ const PACKAGES: [(&str, &str); 14] = [
     ("promtool", "prometheus"),
     ("script", "util-linux"),
     ("unshare", "util-linux"),
-    ("faketime", "libfaketime"),
     ("setcap", "libcap2-bin"),
 ];
 

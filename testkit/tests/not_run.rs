@@ -3,6 +3,6 @@
 fn main() {
     match trunkline_testkit::not_run::take() {
         Some(summary) => print!("\n{summary}\n"),
-        None => println!("\nEvery test has run.\n"),
+        None => println!("\nNo test was left out for want of a program.\n"),
     }
 }

@@ -25,7 +25,7 @@ fn library() -> Option<PathBuf> {
     let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
     let found = found.find(|library| library.exists());
     if found.is_none() {
-        not_run::without("faketime");
+        not_run::without("the library libfaketime (apt-get install libfaketime)");
     }
     found
 }

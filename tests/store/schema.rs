@@ -213,6 +213,12 @@ const ROWS_OF_49: &str = "
         VALUES ('00000000000000000000000000000002', '00000000000000000000000000000001', 'Acme', 'w', 'en', 8, 5, 6);
     INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
         VALUES ('00000000000000000000000000000003', '00000000000000000000000000000002', 'Echo', 'inbound', 'en', '', TRUE, '[]', TRUE, 9, 9);
+    INSERT INTO transfers (id, org_id, call_id, name, type, value, state, reasons, summary, sentiment, requested_at, ended_at, way, step,
+        answer_confirmed, caller_may_be_gone, counted_at, lost_from)
+        VALUES ('00000000000000000000000000000004', '00000000000000000000000000000002', '00000000000000000000000000000005', 'Desk', 'phone',
+            '+442071838751', 'completed', '[]', 'why', 'calm', 11, 12, 'bridge', 103, TRUE, TRUE, 13, 'ringing'),
+        ('00000000000000000000000000000006', '00000000000000000000000000000002', '00000000000000000000000000000005', 'Old', 'sip',
+            'sip:a@b', 'failed', '[]', '', NULL, 14, NULL, 'refer', 101, NULL, NULL, NULL, NULL);
     INSERT INTO dedications (network, org_id, created_at) VALUES ('192.0.2.0/24', '00000000000000000000000000000002', 9);
     INSERT INTO org_keys (id, org_id, name, scopes, created_at, last_used_at, token_hash, kid, expires_at)
         VALUES ('00000000000000000000000000000004', '00000000000000000000000000000002', 'Hashed', '[]', 9, 10, '01', 'k', 11);
@@ -230,6 +236,15 @@ const KEYS_AND_SESSIONS_KEPT: &str = "
     SELECT name || ' ' || scopes || ' ' || created_at || ' ' || last_used_at || ' ' || kid || ' ' || expires_at FROM org_keys UNION ALL
     SELECT email || ' ' || dashboard_sessions.created_at || ' ' || expires_at FROM dashboard_sessions JOIN users ON users.id = user_id
     ORDER BY 1";
+/// Every column of the transfers that has a value, but for the ids.
+const TRANSFERS: &str = "SELECT name || ' ' || type || ' ' || value || ' ' || state || ' ' || reasons || ' ' || summary || ' '
+    || COALESCE(sentiment, '-') || ' ' || requested_at || ' ' || COALESCE(ended_at, 0) || ' ' || way || ' ' || step || ' '
+    || CASE WHEN answer_confirmed THEN 'confirmed' ELSE '-' END || ' ' || CASE WHEN caller_may_be_gone THEN 'gone' ELSE 'there' END || ' '
+    || COALESCE(counted_at, 0) || ' ' || COALESCE(lost_from, '-') FROM transfers ORDER BY requested_at";
+const TRANSFERS_KEPT: [&str; 2] = [
+    "Desk phone +442071838751 completed [] why calm 11 12 bridge 103 confirmed gone 13 ringing",
+    "Old sip sip:a@b failed []  - 14 0 refer 101 - there 0 -",
+];
 const SQLITE_49: &str = include_str!("../../fixtures/forerunner/sqlite.sql");
 const POSTGRES_49: &str = include_str!("../../fixtures/forerunner/postgres.sql");
 
@@ -281,6 +296,7 @@ fn a_sqlite_database_of_version_49_becomes_a_new_one() {
                 FROM dedications, agents JOIN orgs ON orgs.id = agents.org_id JOIN partners ON partners.id = partner_id";
             let rows = texts(&db.sqlite(), kept);
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 1"]);
+            assert_eq!(texts(&db.sqlite(), TRANSFERS), TRANSFERS_KEPT);
             let rows = texts(&db.sqlite(), KEYS_AND_SESSIONS_KEPT);
             assert_eq!(rows, ["Hashed [] 9 10 k 11", "ann@example.com 9 12"]);
         })
@@ -336,6 +352,11 @@ fn a_postgresql_database_of_version_49_becomes_a_new_one() {
                 .await
                 .expect(kept);
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 true"]);
+            let transfers: Vec<String> = sqlx::query_scalar(TRANSFERS)
+                .fetch_all(&mut connection)
+                .await
+                .expect(TRANSFERS);
+            assert_eq!(transfers, TRANSFERS_KEPT);
             let rows: Vec<String> = sqlx::query_scalar(KEYS_AND_SESSIONS_KEPT)
                 .fetch_all(&mut connection)
                 .await

@@ -73,13 +73,36 @@ pub enum OpenError {
         source: io::Error,
     },
     /// A segment holds facts in a format that this build doesn't read.
-    #[error("{} holds facts of calls in a format that this version doesn't read: start {writer} once with the database reachable and stop it; it stores them", path.display())]
+    #[error("{} holds facts of calls in a format that this version doesn't read: {remedy}", path.display())]
     OtherFormat {
         /// The segment.
         path: PathBuf,
-        /// The program that reads it.
-        writer: &'static str,
+        /// What to do.
+        remedy: &'static str,
     },
+}
+
+/// What can be done with segments of builds before 0.1.0.
+#[derive(Copy, Clone)]
+enum Remedy {
+    /// The database is still that build's.
+    StillOld,
+    /// The database is of this version: no build stores these facts any more.
+    Upgraded,
+}
+
+impl Remedy {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::StillOld => {
+                "start build c486631c once with the database reachable and stop it; it stores them"
+            }
+            Self::Upgraded => {
+                "the database is upgraded already, so that no version stores them any more: move the file out of this directory; calls that \
+                 only it tells of have no record"
+            }
+        }
+    }
 }
 
 /// Checks that the journal in `directory`, if there is one, holds no facts in a format that this build doesn't read. Changes nothing.
@@ -87,7 +110,7 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError::OtherFormat`]. A directory that can't be read is left to [`Journal::open`].
 pub fn check_format(directory: &Path) -> Result<(), OpenError> {
-    match replaced(directory) {
+    match replaced(directory, Remedy::StillOld) {
         Err(fault @ OpenError::OtherFormat { .. }) => Err(fault),
         Ok(_) | Err(OpenError::Io { .. } | OpenError::InUse(_)) => Ok(()),
     }
@@ -151,9 +174,9 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         };
         describe();
 
-        let replaced = replaced(directory)?;
         let lock = lock(directory)?;
-        for empty in replaced {
+        // Looked at under the lock: the process before may have filled one until it ended.
+        for empty in replaced(directory, Remedy::Upgraded)? {
             fs::remove_file(empty).map_err(failed)?;
         }
         let (left, spooled) = left_behind(directory).map_err(failed)?;
@@ -427,7 +450,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Returns the empty segments of other formats.
-fn replaced(directory: &Path) -> Result<Vec<PathBuf>, OpenError> {
+fn replaced(directory: &Path, remedy: Remedy) -> Result<Vec<PathBuf>, OpenError> {
     let unreadable = segment::unreadable(directory).map_err(|source| OpenError::Io {
         path: directory.to_owned(),
         source,
@@ -438,9 +461,11 @@ fn replaced(directory: &Path) -> Result<Vec<PathBuf>, OpenError> {
         }
         Err(OpenError::OtherFormat {
             path: segment.path,
-            writer: match segment.is_unnumbered {
-                true => "build c486631c",
-                false => "the version that wrote it",
+            remedy: match segment.is_unnumbered {
+                true => remedy.text(),
+                false => {
+                    "start the version that wrote it once with the database reachable and stop it; it stores them"
+                }
             },
         })
     });
