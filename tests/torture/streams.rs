@@ -47,7 +47,8 @@ fn a_ping_is_answered_and_half_a_message_is_waited_for() {
 
 #[test]
 fn what_is_sent_in_one_piece_is_answered_in_its_order() {
-    const MESSAGES: u32 = 2_000;
+    // Their answers may all wait for this peer, which reads none before it has sent all.
+    const MESSAGES: u32 = 500;
     let daemon = served_by_one();
     let peer = connect(&daemon);
     let all: Vec<u8> = (1..=MESSAGES).flat_map(options).collect();

@@ -154,9 +154,18 @@ impl Browser {
         assert!(gone.is_some(), "{word:?} is still in {selector}");
     }
 
+    /// Clicks on an element. It is found again if the page is replaced between the two commands.
     pub(crate) fn click(&self, selector: &str) {
-        let element = self.element(selector);
-        self.command("POST", &format!("{element}/click"), &json!({}));
+        let clicked = Deadline::after(LIMIT).poll(|| {
+            let element = self.element(selector);
+            let path = format!("/session/{}{element}/click", self.session);
+            match try_command_to(self.at, "POST", &path, &json!({})) {
+                Ok(_) => Some(()),
+                Err(fault) if fault["error"] == "stale element reference" => None,
+                Err(fault) => panic!("{selector}: {fault}"),
+            }
+        });
+        assert!(clicked.is_some(), "{selector} is replaced again and again");
     }
 
     /// Types into an element, which gets the focus.
@@ -282,6 +291,12 @@ fn text(value: &Value) -> String {
 
 /// Returns the value of the answer to a command, which must succeed.
 fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
+    let done = try_command_to(at, method, path, body);
+    done.unwrap_or_else(|fault| panic!("{method} {path}: {fault}"))
+}
+
+/// Runs a command; returns the driver's error if it fails.
+fn try_command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
     let mut stream = TcpStream::connect(at).expect("the driver listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
     let body = if body.is_null() {
@@ -316,7 +331,8 @@ fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
     reader.read_exact(&mut answer).expect("a whole answer");
     let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
     let value = answer["value"].take();
-    assert!(value.get("error").is_none(), "{method} {path}: {value}");
-
-    value
+    match value.get("error") {
+        Some(_) => Err(value),
+        None => Ok(value),
+    }
 }
