@@ -170,7 +170,7 @@ from_row!(OpenRow {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
     /// The call.
-    #[serde(skip)]
+    #[serde(default)]
     pub call: Uuid,
     /// Earliest time of its messages.
     pub from: Moment,
@@ -365,11 +365,12 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     let keyring = tx.keyring();
     let legs = rows.into_iter().map(|row| {
         let plain = keyring.open(&legs_context(row.call_id), &row.legs)?;
-        let legs: ErasedLegs = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
-        Ok(ErasedLegs {
-            call: row.call_id,
-            ..legs
-        })
+        let mut legs: ErasedLegs = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+        // The first builds stored it as the row's key alone.
+        if legs.call.is_nil() {
+            legs.call = row.call_id;
+        }
+        Ok(legs)
     });
     legs.collect()
 }

@@ -349,9 +349,9 @@ fn a_journal_of_another_format() {
         "--set",
         "sip.tcp=127.0.0.1:0",
     ];
-    let upgraded = [OLD_SEGMENT, "upgraded already", "move the file"];
+    let said = [OLD_SEGMENT, "start build c486631c once", "move the file"];
     for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {
-        refuses(&shell, &[command, &free].concat(), &upgraded);
+        refuses(&shell, &[command, &free].concat(), &said);
     }
     // Commands that don't serve need no journal.
     shell.json(&["org", "list"]);
@@ -362,7 +362,6 @@ fn a_journal_of_another_format() {
     let sql = "UPDATE schema_migrations SET version = 49; ALTER TABLE schema_migrations DROP COLUMN fingerprint";
     database.execute_batch(sql).expect(sql);
     drop(database);
-    let said = [OLD_SEGMENT, "start build c486631c once", "stop it"];
     for command in [&["serve"] as &[&str], &["org", "list"]] {
         refuses(&shell, &[command, &free].concat(), &said);
     }

@@ -82,35 +82,12 @@ pub enum OpenError {
     },
 }
 
-/// What can be done with segments of builds before 0.1.0.
-#[derive(Copy, Clone)]
-enum Remedy {
-    /// The database is still that build's.
-    StillOld,
-    /// The database is of this version: no build stores these facts any more.
-    Upgraded,
-}
-
-impl Remedy {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::StillOld => {
-                "start build c486631c once with the database reachable and stop it; it stores them"
-            }
-            Self::Upgraded => {
-                "the database is upgraded already, so that no version stores them any more: move the file out of this directory; calls that \
-                 only it tells of have no record"
-            }
-        }
-    }
-}
-
 /// Checks that the journal in `directory`, if there is one, holds no facts in a format that this build doesn't read. Changes nothing.
 ///
 /// # Errors
 /// [`OpenError::OtherFormat`]. A directory that can't be read is left to [`Journal::open`].
 pub fn check_format(directory: &Path) -> Result<(), OpenError> {
-    match replaced(directory, Remedy::StillOld) {
+    match replaced(directory) {
         Err(fault @ OpenError::OtherFormat { .. }) => Err(fault),
         Ok(_) | Err(OpenError::Io { .. } | OpenError::InUse(_)) => Ok(()),
     }
@@ -176,7 +153,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
 
         let lock = lock(directory)?;
         // Looked at under the lock: the process before may have filled one until it ended.
-        for empty in replaced(directory, Remedy::Upgraded)? {
+        for empty in replaced(directory)? {
             fs::remove_file(empty).map_err(failed)?;
         }
         let (left, spooled) = left_behind(directory).map_err(failed)?;
@@ -450,7 +427,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Returns the empty segments of other formats.
-fn replaced(directory: &Path, remedy: Remedy) -> Result<Vec<PathBuf>, OpenError> {
+fn replaced(directory: &Path) -> Result<Vec<PathBuf>, OpenError> {
     let unreadable = segment::unreadable(directory).map_err(|source| OpenError::Io {
         path: directory.to_owned(),
         source,
@@ -462,9 +439,12 @@ fn replaced(directory: &Path, remedy: Remedy) -> Result<Vec<PathBuf>, OpenError>
         Err(OpenError::OtherFormat {
             path: segment.path,
             remedy: match segment.is_unnumbered {
-                true => remedy.text(),
+                true => {
+                    "start build c486631c once with the database reachable and stop it, which stores them; if the database is upgraded already, move \
+                     the file away: calls that only it tells of have no record"
+                }
                 false => {
-                    "start the version that wrote it once with the database reachable and stop it; it stores them"
+                    "start the version that wrote it once with the database reachable and stop it, which stores them"
                 }
             },
         })

@@ -285,7 +285,7 @@ fn a_directory_that_cannot_be_one_is_an_error() {
 #[tokio::test]
 async fn facts_of_another_format_stay_and_empty_segments_go() {
     for (name, writer) in [
-        ("0000000000000007.node1.boot42.facts", "move the file out"),
+        ("0000000000000007.node1.boot42.facts", "build c486631c"),
         (
             "0000000000000007.node1.boot42.facts2",
             "the version that wrote it",
