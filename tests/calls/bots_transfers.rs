@@ -138,7 +138,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
 
     let (daemon, server, token) = served();
     let failed = Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource");
-    let steps = [Refer, ACCEPTED, RINGING, failed, Pause(1_500), Bye];
+    let steps = [Refer, ACCEPTED, RINGING, failed, Pause(5_000), Bye];
     let pbx = daemon.caller().takes(&steps);
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>Sales</Dial>"));

@@ -72,8 +72,8 @@ fn a_capture_of_calls_is_imported_and_played() {
     if !tools(&["sipp", "dumpcap"]) {
         return;
     }
-    // It answers until it is stopped, so that the port is free for the replay.
-    let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
+    // It answers until it is stopped, so that the port is free for the replay. At an address of its own, where no other test takes it meanwhile.
+    let agent = Responder::accepting(Ipv4Addr::new(127, 0, 7, 9), None, ANSWER.to_owned());
     let at = agent.address;
 
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1");
