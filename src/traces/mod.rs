@@ -432,8 +432,10 @@ impl StoredTraces {
             let key = scan::key(leg.call.as_bytes());
             let record = record.of_leg(leg);
             let is_kept = self.keep_of_call(leg, &record, key);
+            // Any other message was copied when it came.
             if let Some(exporter) = &mut self.exporter
                 && is_kept
+                && may_be_claimed(&record)
             {
                 exporter.send(&record);
             }

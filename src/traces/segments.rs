@@ -84,7 +84,7 @@ impl Segments {
                     continue;
                 }
                 Ok(None) => {}
-                // No reason to take no calls. Whoever reads it says so too.
+                // Calls don't depend on it.
                 Err(fault) => {
                     tracing::warn!(%fault, file = %path.display(), "a file of traces can't be read");
                 }

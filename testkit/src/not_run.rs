@@ -1,6 +1,6 @@
-//! What a run of the tests left out because this machine lacks something: noted by each test, said once at the end of the run.
+//! Tests that a run left out because this machine lacks something: each notes itself, and the end of the run says it once.
 //!
-//! Tests note it in a file beside their binaries, which are several. The last one of a run (`tests/not_run.rs` of this crate) says it and
+//! The notes are in a file beside their binaries, which are several. The last one of a run (`tests/not_run.rs` of this crate) says it and
 //! removes the file.
 
 use std::collections::{BTreeMap, BTreeSet};

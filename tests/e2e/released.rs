@@ -1,4 +1,4 @@
-//! What a released version has written is served by this one: `fixtures/released/make` has filled a database of each kind, and killed the daemon
+//! Databases of released versions are served by this one: `fixtures/released/make` has filled a database of each kind, and killed the daemon
 //! while a call was up.
 
 use std::path::Path;

@@ -504,9 +504,19 @@ fn a_challenged_invite_is_copied_under_the_id_of_its_call() {
     );
     let stray = text(INVITE, "z9hG4bK9", ["d", ""], "stray", OF_INVITE);
     tap.note(soon(), peer, false, &stray);
+    let ours = tag("ours");
+    let bye = text(
+        BYE,
+        "z9hG4bKb",
+        ["c", ours.as_str()],
+        "id",
+        "CSeq: 3 BYE\r\n",
+    );
+    tap.note(soon(), peer, false, &bye);
     tap.hand_on();
     traces.sweep(NOW);
-    assert_eq!(copied(), None, "whose they are isn't known yet");
+    assert_eq!(copied(), Some((false, false)), "a BYE begins no call");
+    assert_eq!(copied(), None, "whose the others are isn't known yet");
 
     tap.note(
         soon(),
@@ -518,11 +528,18 @@ fn a_challenged_invite_is_copied_under_the_id_of_its_call() {
         leg(ORG, 1, 0, LegRole::Trunk),
         invite_of("id", "c", "z9hG4bK2", peer),
     );
+    // The BYE is in the call's trace from now on, and isn't copied again.
+    tap.assign(
+        leg(ORG, 1, 0, LegRole::Trunk),
+        dialog("id", ours, Some("c")),
+    );
     tap.hand_on();
     traces.sweep(NOW);
     let mut both = [copied(), copied()].map(|copy| copy.expect("a copy"));
     both.sort_unstable();
     assert_eq!(both, [(false, true), (true, true)]);
+    assert_eq!(copied(), None);
+    assert_eq!(shown(&traces, ORG, 1).len(), 3);
 
     traces.finish();
     assert_eq!(

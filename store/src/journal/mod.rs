@@ -77,7 +77,7 @@ pub enum OpenError {
     OtherFormat {
         /// The segment.
         path: PathBuf,
-        /// What to do.
+        /// The advice for the operator.
         remedy: &'static str,
     },
 }
