@@ -44,7 +44,8 @@ impl Shard {
         let transmits = self.endpoint.transmits();
         for (flow, octets) in transmits.filter(|(flow, _)| flow.transport != Transport::Udp) {
             if let Err(error) = self.connections.send(&flow, octets) {
-                self.lost.push(Lost::unsent(flow, error));
+                let proved = self.connections.required_name(flow.connection);
+                self.lost.push(Lost::unsent(flow, proved, error));
             }
         }
 

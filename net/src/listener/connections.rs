@@ -2,7 +2,7 @@
 //! number; knows nothing of messages.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,8 @@ pub use super::send_error::SendError;
 
 /// Greatest connection number; the numbers above refer to host names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
+/// Most ended connections whose names are kept. A call asks at once, when its message finds the connection closed.
+const MAX_ENDED: usize = 1024;
 
 /// Handle for sending; clones share the table.
 #[derive(Clone)]
@@ -60,6 +62,8 @@ struct Table {
     unproven: BTreeSet<u32>,
     /// Number of connections that we opened, by peer: in IPv6 a /64.
     opened_to: HashMap<IpAddr, usize>,
+    /// The last connections that have ended and whose peers had to prove a name: their numbers, and those of the names; oldest first.
+    ended: VecDeque<(u32, u32)>,
 }
 
 /// Accepted connections of one source.
@@ -151,6 +155,18 @@ impl Connections {
         drop(table);
         (self.shared.open)(self, flow, required_name, Arc::clone(&outbox));
         Ok(Opening(outbox))
+    }
+
+    /// Returns the number of the name that the peer of a connection has to prove, also when the connection has just ended; 0: none.
+    pub fn required_name(&self, number: u32) -> u32 {
+        let table = self.table();
+        if let Some(entry) = table.by_number.get(&number) {
+            return entry.required_name;
+        }
+        let mut ended = table.ended.iter().rev();
+        ended
+            .find(|(ended, _)| *ended == number)
+            .map_or(0, |(_, name)| *name)
     }
 
     /// Returns the number of connections that are open or being opened.
@@ -367,6 +383,13 @@ impl Table {
 
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
+        if entry.required_name != 0 {
+            if self.ended.len() == MAX_ENDED {
+                self.ended.pop_front();
+            }
+            self.ended
+                .push_back((entry.flow.connection, entry.required_name));
+        }
         let peer = source(entry.flow.peer.ip());
 
         match entry.origin {

@@ -24,12 +24,12 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns the loss of a message that was not accepted.
-    pub const fn unsent(flow: Flow, error: SendError) -> Self {
+    /// Returns the loss of a message that was not accepted. `proved` as in [`Lost`]: the message may come before the report of the end.
+    pub const fn unsent(flow: Flow, proved: u32, error: SendError) -> Self {
         Self {
             flow,
-            proved: 0,
-            // The end of a numbered connection has been reported already.
+            proved,
+            // The end of a numbered connection is reported by itself.
             was_closing: flow.is_connection(),
             fault: match error {
                 SendError::Closed => Fault::Closed,

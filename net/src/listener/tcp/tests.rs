@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use trunkline_sip::verified::VerifiedNames;
 
 use super::super::connections::SendError;
 use super::*;
@@ -672,4 +673,30 @@ fn connections_that_we_open_are_bounded_by_their_peer() {
     // The first opened connection has number 1, and frees its place.
     connections.remove(1);
     assert_eq!(open("192.0.2.1:5062"), Ok(()));
+}
+
+/// A message may find its connection closed before anybody has reported the end. Its next connection has to prove the same name.
+#[test]
+fn the_name_of_a_connection_outlives_it() {
+    let connections = Connections::new(StreamSettings::default(), |_, _, _, _| {});
+    let name = VerifiedNames::default()
+        .connection("bot.example")
+        .expect("a number");
+    for connection in [name, 0] {
+        let flow = Flow {
+            transport: Transport::Tls,
+            listener: 0,
+            connection,
+            local: "192.0.2.9:5061".parse().unwrap(),
+            peer: "192.0.2.1:5061".parse().unwrap(),
+        };
+        connections.send(&flow, b"INVITE").expect("it is opened");
+    }
+    let named = |numbers: [u32; 3]| numbers.map(|number| connections.required_name(number));
+    assert_eq!(named([1, 2, 3]), [name, 0, 0]);
+
+    connections.remove(1);
+    connections.remove(2);
+    assert_eq!(connections.count(), 0);
+    assert_eq!(named([1, 2, 3]), [name, 0, 0]);
 }
