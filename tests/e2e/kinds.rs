@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
+use crate::e2e::changes::{LIMIT, Scene};
 use crate::e2e::node::{Node, text};
-use crate::e2e::seconds::{LIMIT, Scene};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Credentials, Deadline, Responder};
 

@@ -1,6 +1,7 @@
 //! The built daemon as a whole: two of them on one database, secrets in its output, and the examples of its documents.
 
 mod away;
+mod changes;
 mod clocks;
 mod control;
 mod deleted;
@@ -15,7 +16,6 @@ mod privacy;
 mod proxy;
 mod registered;
 mod released;
-mod seconds;
 mod secrets;
 mod silent;
 mod supervised;
