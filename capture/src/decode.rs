@@ -1,6 +1,7 @@
-//! Headers below SIP: link layer, IP, UDP, TCP. Stateless: one packet in, its payload out.
+//! Headers below SIP: link layer, tunnels, IP, UDP, TCP. Stateless: one packet in, its payload out.
 //!
-//! etherparse reads IP, UDP and TCP. The link layers are read here, since etherparse lacks loopback, Linux cooked v2 and PPPoE.
+//! etherparse reads IP, UDP and TCP. The link layers are read here, since etherparse lacks loopback, Linux cooked v2 and PPPoE, and so are the
+//! tunnels in which networks mirror traffic: GRE with ERSPAN, VXLAN, GENEVE, IP in IP, MPLS.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -74,11 +75,9 @@ const DEEPEST: usize = 8;
 pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
     // BSD loopback; Ethernet; raw IP under its several numbers; Linux cooked v1 and v2.
     let carried = match link {
-        0 | 108 => octets.get(4..).and_then(ip),
-        1 => octets
-            .get(12..)
-            .and_then(|rest| by_ether_type(rest, DEEPEST)),
-        12 | 14 | 101 | 228 | 229 => ip(octets),
+        0 | 108 => octets.get(4..).and_then(|rest| ip(rest, DEEPEST)),
+        1 => ethernet(octets, DEEPEST),
+        12 | 14 | 101 | 228 | 229 => ip(octets, DEEPEST),
         113 => octets
             .get(14..)
             .and_then(|rest| by_ether_type(rest, DEEPEST)),
@@ -95,32 +94,96 @@ fn sll2(octets: &[u8]) -> Option<Carried<'_>> {
     of_ether_type(kind, octets.get(20..)?, DEEPEST)
 }
 
+fn ethernet(octets: &[u8], depth: usize) -> Option<Carried<'_>> {
+    by_ether_type(octets.get(12..)?, depth)
+}
+
 fn by_ether_type(octets: &[u8], depth: usize) -> Option<Carried<'_>> {
     of_ether_type(pair(octets, 0)?, octets.get(2..)?, depth)
 }
 
 fn of_ether_type(kind: u16, octets: &[u8], depth: usize) -> Option<Carried<'_>> {
     match kind {
-        0x0800 | 0x86dd => ip(octets),
+        0x0800 | 0x86dd => ip(octets, depth),
         // VLAN tags: two octets of tag, then the next type.
         0x8100 | 0x88a8 | 0x9100 if depth > 0 => by_ether_type(octets.get(2..)?, depth - 1),
         // PPPoE: six octets of session, then PPP's own type.
         0x8864 => matches!(pair(octets, 6)?, 0x0021 | 0x0057)
-            .then(|| ip(octets.get(8..)?))
+            .then(|| ip(octets.get(8..)?, depth))
             .flatten(),
+        0x8847 | 0x8848 => mpls(octets, depth),
+        _ => None,
+    }
+}
+
+/// MPLS (RFC 3032 §2.1): labels of four octets, the last one with the bit S. What follows isn't named; its first digit shows an IP packet.
+fn mpls(octets: &[u8], depth: usize) -> Option<Carried<'_>> {
+    let mut rest = octets;
+    loop {
+        let (label, below) = rest.split_first_chunk::<4>()?;
+        rest = below;
+        if label[2] & 1 != 0 {
+            break;
+        }
+    }
+    matches!(rest.first()? >> 4, 4 | 6)
+        .then(|| ip(rest, depth))
+        .flatten()
+}
+
+/// GRE (RFC 2784, RFC 2890): a checksum, a key and a sequence number follow the header where its flags say so. ERSPAN of type I has no sequence
+/// number and no header of its own.
+fn gre(octets: &[u8], depth: usize) -> Option<Carried<'_>> {
+    const SEQUENCE: u16 = 0x1000;
+    let (flags, kind) = (pair(octets, 0)?, pair(octets, 2)?);
+    if flags & 7 != 0 {
+        return None;
+    }
+
+    let fields = [0x8000, 0x2000, SEQUENCE].map(|flag| usize::from(flags & flag != 0));
+    let inner = octets.get(4 + 4 * fields.iter().sum::<usize>()..)?;
+    match kind {
+        // Ethernet within GRE.
+        0x6558 => ethernet(inner, depth),
+        0x88be if flags & SEQUENCE == 0 => ethernet(inner, depth),
+        0x88be => ethernet(inner.get(8..)?, depth),
+        // ERSPAN of type III, with a subheader if its last bit says so.
+        0x22eb => {
+            let has_subheader = inner.get(11)? & 1 != 0;
+            ethernet(inner.get(if has_subheader { 20 } else { 12 }..)?, depth)
+        }
+        kind => of_ether_type(kind, inner, depth),
+    }
+}
+
+/// Decodes what a datagram to the port of a tunnel holds: VXLAN (RFC 7348 §5, and the port that Linux had before), GENEVE (RFC 8926 §3.4).
+fn within_datagram(port: u16, octets: &[u8], depth: usize) -> Option<Carried<'_>> {
+    match port {
+        4789 | 8472 => (octets.first()? & 0x08 != 0)
+            .then(|| ethernet(octets.get(8..)?, depth))
+            .flatten(),
+        6081 => {
+            let first = octets.first()?;
+            let inner = octets.get(8 + 4 * usize::from(first & 0x3f)..)?;
+            match (first >> 6, pair(octets, 2)?) {
+                (0, 0x6558) => ethernet(inner, depth),
+                (0, kind) => of_ether_type(kind, inner, depth),
+                (_, _) => None,
+            }
+        }
         _ => None,
     }
 }
 
 /// Decodes an IP packet. One that the capture cuts off keeps the octets that are there.
-fn ip(octets: &[u8]) -> Option<Carried<'_>> {
+fn ip(octets: &[u8], depth: usize) -> Option<Carried<'_>> {
     let (packet, _) = LaxIpSlice::from_slice(octets).ok()?;
     let (source, target) = (packet.source_addr(), packet.destination_addr());
     let payload = packet.payload();
     let protocol = payload.ip_number.0;
 
     if !payload.fragmented {
-        return transport(source, target, protocol, payload.payload);
+        return within_ip(source, target, protocol, payload.payload, depth);
     }
 
     let (identification, offset, has_more) = match &packet {
@@ -166,17 +229,35 @@ fn ip(octets: &[u8]) -> Option<Carried<'_>> {
     }))
 }
 
-/// Decodes the payload of an IP packet, whole or reassembled.
+/// Decodes the payload of a reassembled IP packet.
 pub fn transport(
     source: IpAddr,
     target: IpAddr,
     protocol: u8,
     octets: &[u8],
 ) -> Option<Carried<'_>> {
+    within_ip(source, target, protocol, octets, DEEPEST)
+}
+
+fn within_ip(
+    source: IpAddr,
+    target: IpAddr,
+    protocol: u8,
+    octets: &[u8],
+    depth: usize,
+) -> Option<Carried<'_>> {
     match IpNumber(protocol) {
         IpNumber::UDP => {
             let datagram = UdpSlice::from_slice_lax(octets).ok()?;
             let held = datagram.slice().len();
+
+            // Only a datagram in which a whole inner packet is found is a tunnel's: another program may use the port.
+            let port = datagram.destination_port();
+            if let Some(depth) = depth.checked_sub(1)
+                && let Some(inner) = within_datagram(port, datagram.payload(), depth)
+            {
+                return Some(inner);
+            }
 
             Some(Carried::Udp {
                 source: SocketAddr::new(source, datagram.source_port()),
@@ -197,6 +278,8 @@ pub fn transport(
                 octets: segment.payload(),
             })
         }
+        IpNumber::IPV4 | IpNumber::IPV6 => ip(octets, depth.checked_sub(1)?),
+        IpNumber::GRE => gre(octets, depth.checked_sub(1)?),
         _ => None,
     }
 }
@@ -316,24 +399,111 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_is_found_in_each_tunnel() {
+        let inner = v4(UDP, 0, &datagram(2, b"hi"));
+        let frame = [&[0; 12][..], &[8, 0], &inner].concat();
+        let six = v6(UDP, &datagram(2, b"hi"));
+        let to_port = |port: u16, payload: &[u8]| {
+            let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+            let ports = [&[0xc0, 0][..], &port.to_be_bytes(), &length, &[0, 0]].concat();
+            v4(UDP, 0, &[&ports[..], payload].concat())
+        };
+        let gre = |flags: u16, kind: u16, rest: &[u8]| {
+            let head = [flags.to_be_bytes(), kind.to_be_bytes()].concat();
+            v4(47, 0, &[&head[..], rest].concat())
+        };
+        let vxlan = [&[8, 0, 0, 0, 0, 0, 1, 0][..], &frame].concat();
+        // Two words of options.
+        let geneve = |kind: u16, inner: &[u8]| {
+            let [high, low] = kind.to_be_bytes();
+            [&[2, 0, high, low, 0, 0, 1, 0][..], &[0; 8], inner].concat()
+        };
+
+        for (name, is_six, packet) in [
+            ("IP in IP", false, v4(4, 0, &inner)),
+            ("IPv6 in IP", true, v4(41, 0, &six)),
+            ("IP in IPv6", false, v6(4, &inner)),
+            ("GRE", false, gre(0, 0x0800, &inner)),
+            ("GRE with IPv6", true, gre(0, 0x86dd, &six)),
+            (
+                "GRE with checksum, key and number",
+                false,
+                gre(0xb000, 0x0800, &[&[0; 12][..], &inner].concat()),
+            ),
+            ("Ethernet in GRE", false, gre(0, 0x6558, &frame)),
+            ("ERSPAN I", false, gre(0, 0x88be, &frame)),
+            (
+                "ERSPAN II",
+                false,
+                gre(0x1000, 0x88be, &[&[0; 12][..], &frame].concat()),
+            ),
+            (
+                "ERSPAN III",
+                false,
+                gre(0x1000, 0x22eb, &[&[0; 16][..], &frame].concat()),
+            ),
+            ("VXLAN", false, to_port(4789, &vxlan)),
+            ("VXLAN of old", false, to_port(8472, &vxlan)),
+            ("GENEVE", false, to_port(6081, &geneve(0x6558, &frame))),
+            ("GENEVE with IP", true, to_port(6081, &geneve(0x86dd, &six))),
+            (
+                "a tunnel in a tunnel",
+                false,
+                v4(4, 0, &to_port(4789, &vxlan)),
+            ),
+        ] {
+            let found = super::ip(&packet, DEEPEST);
+            assert_eq!(found, Some(udp(is_six, b"hi", false)), "{name}");
+        }
+
+        let labels = [0, 1, 0x20, 64, 0, 1, 0x21, 64];
+        let mpls = [&[0; 12][..], &[0x88, 0x47], &labels, &inner].concat();
+        assert_eq!(packet(1, &mpls), Some(udp(false, b"hi", false)), "MPLS");
+
+        // SIP on a port of a tunnel is no tunnel.
+        let other = to_port(4789, b"OPTIONS sip:a SIP/2.0");
+        let found = super::ip(&other, DEEPEST);
+        assert!(matches!(found, Some(Carried::Udp { .. })), "{found:?}");
+
+        let deep = (0..20).fold(inner.clone(), |inner, _| v4(4, 0, &inner));
+        assert_eq!(super::ip(&deep, DEEPEST), None, "too deep");
+    }
+
+    #[test]
     fn lengths_are_those_of_the_headers_where_the_capture_holds_as_much() {
         let padded = [v4(UDP, 0, &datagram(2, b"hi")), vec![0; 20]].concat();
-        assert_eq!(ip(&padded), Some(udp(false, b"hi", false)), "padding");
+        assert_eq!(
+            super::ip(&padded, DEEPEST),
+            Some(udp(false, b"hi", false)),
+            "padding"
+        );
 
         let cut = v6(UDP, &datagram(100, b"hi"));
-        assert_eq!(ip(&cut), Some(udp(true, b"hi", true)), "cut");
+        assert_eq!(
+            super::ip(&cut, DEEPEST),
+            Some(udp(true, b"hi", true)),
+            "cut"
+        );
 
         // With segmentation offload the network card writes the length later, so the capture has 0.
         let mut unset = v4(UDP, 0, &datagram(2, b"hi"));
         unset[2..4].fill(0);
-        assert_eq!(ip(&unset), Some(udp(false, b"hi", false)), "no length");
+        assert_eq!(
+            super::ip(&unset, DEEPEST),
+            Some(udp(false, b"hi", false)),
+            "no length"
+        );
 
         let options = v6(
             60,
             &[&[UDP, 0, 1, 4, 0, 0, 0, 0], &datagram(2, b"hi")[..]].concat(),
         );
-        assert_eq!(ip(&options), Some(udp(true, b"hi", false)), "options");
-        assert_eq!(ip(&v4(1, 0, &[0; 8])), None, "ICMP");
+        assert_eq!(
+            super::ip(&options, DEEPEST),
+            Some(udp(true, b"hi", false)),
+            "options"
+        );
+        assert_eq!(super::ip(&v4(1, 0, &[0; 8]), DEEPEST), None, "ICMP");
     }
 
     #[test]
@@ -351,7 +521,7 @@ mod tests {
                 is_last,
                 octets,
                 ..
-            }) = ip(&packet)
+            }) = super::ip(&packet, DEEPEST)
             else {
                 panic!("no segment: {packet:?}");
             };
@@ -374,7 +544,7 @@ mod tests {
         ];
 
         for (packet, offset, is_last) in &pieces {
-            let Some(Carried::Fragment(fragment)) = ip(packet) else {
+            let Some(Carried::Fragment(fragment)) = ip(packet, DEEPEST) else {
                 panic!("no fragment: {packet:?}");
             };
             assert_eq!(
@@ -387,7 +557,7 @@ mod tests {
 
         // A fragment header that leaves the packet whole (RFC 6946).
         let atomic = v6(44, &[&whole[..], &datagram(2, b"hi")].concat());
-        assert_eq!(ip(&atomic), Some(udp(true, b"hi", false)));
+        assert_eq!(super::ip(&atomic, DEEPEST), Some(udp(true, b"hi", false)));
     }
 
     proptest::proptest! {
@@ -399,7 +569,7 @@ mod tests {
                 if let Some(first) = octets.first_mut() {
                     *first = version | *first & 0x0f;
                 }
-                let _ = ip(&octets);
+                let _ = super::ip(&octets, DEEPEST);
             }
         }
     }
