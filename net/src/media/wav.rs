@@ -178,7 +178,11 @@ fn chunks(file: &[u8]) -> Result<(Format, &[u8]), WavError> {
     while let Some((head, body)) = rest.split_first_chunk::<8>() {
         let [a, b, c, d, length @ ..] = *head;
         let length = u32::from_le_bytes(length) as usize;
-        // A program that writes to a pipe doesn't know the length, and claims the longest.
+        // A program that writes to a pipe doesn't know the length of the audio, and claims the longest, or 0.
+        let length = match &[a, b, c, d] {
+            b"data" if length == 0 => body.len(),
+            _ => length,
+        };
         let (chunk, after) = body.split_at(length.min(body.len()));
         match &[a, b, c, d] {
             b"fmt " => format = Some(read_format(chunk)?),
@@ -497,6 +501,20 @@ mod tests {
 
         let clip = read(&claims, LONGEST).expect("the octets that are there");
         assert_eq!(clip.len(), 8_000);
+    }
+
+    #[test]
+    fn audio_of_unknown_length_reaches_to_the_end() {
+        let said = vec![0x11; 16_000];
+        let whole = file(1, 1, 8_000, 16, &said);
+        let at = whole.len() - said.len() - 4;
+        let expected = read(&whole, LONGEST).unwrap();
+        for claimed in [0, 0x7fff_ffff, u32::MAX] {
+            let mut streamed = whole.clone();
+            streamed[at..at + 4].copy_from_slice(&claimed.to_le_bytes());
+            let clip = read(&streamed, LONGEST).unwrap();
+            assert_eq!(clip.samples(), expected.samples(), "{claimed}");
+        }
     }
 
     #[test]
