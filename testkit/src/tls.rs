@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -56,6 +56,17 @@ impl Authority {
     /// Writes `NAME.pem` and `NAME.key`, a certificate for this name or address.
     pub fn certify(&self, name: &str, subject: &str) {
         let params = CertificateParams::new(vec![subject.to_owned()]).expect("a name");
+        self.sign(name, params);
+    }
+
+    /// The same, for a URI alone.
+    pub fn certify_uri(&self, name: &str, uri: &str) {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI"))];
+        self.sign(name, params);
+    }
+
+    fn sign(&self, name: &str, params: CertificateParams) {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
         for (file, text) in [

@@ -143,6 +143,34 @@ fn a_runtime_with_a_wrong_name_hears_nothing_and_the_caller_is_told() {
     assert!(daemon.log().contains("the peer was not verified"));
 }
 
+/// RFC 5922 §7.1: a certificate may prove a SIP domain by a URI.
+#[test]
+fn a_runtime_whose_certificate_names_a_sip_uri_is_called() {
+    for (uri, expected) in [
+        ("sip:bot.test", Some(200)),
+        ("sip:other.test", Some(480)),
+        ("sip:agent@bot.test", Some(480)),
+        ("https://bot.test", Some(480)),
+    ] {
+        let authority = Authority::new();
+        authority.certify_uri("runtime", uri);
+        let (runtime, _requests) = tls::closing(&authority, "runtime");
+        let names = dns::serve(vec![("bot.test", Record::Address(Ipv4Addr::LOCALHOST))]);
+        let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+        let (setup, _) = secured(&authority, setup);
+        let caller = Ipv4Addr::new(127, 0, 0, 2);
+        setup.dedicate(&caller.to_string());
+        let target = format!("sip:x@bot.test:{};transport=tls", runtime.port());
+        setup.runtime(&setup.first_agent, &target);
+
+        let daemon = setup.serve();
+        let probe = Probe::new(caller, daemon.sip());
+        let line = format!("X-PLATFORM-AGENT-ID: {}", daemon.setup.first_agent);
+        let status = probe.call("someone", &line);
+        assert_eq!(status, expected, "{uri}: {}", daemon.log());
+    }
+}
+
 #[test]
 fn baresip_registers_and_is_heard_over_tls() {
     if !tools(&["baresip"]) {

@@ -216,7 +216,7 @@ pub(crate) const MAY_DEPEND: [(&str, &[&str]); 11] = [
 const RESERVED: [(&str, &[&str]); 6] = [
     ("rsip", &["sip"]),
     ("sqlx", &["store", "testkit"]),
-    ("rusqlite", &["store", "bench"]),
+    ("rusqlite", &["store", "testkit", "bench"]),
     ("tokio", &["store", "net", "testkit", "bench", "."]),
     ("axum", &["bench", "."]),
     ("hickory-resolver", &["."]),

@@ -10,6 +10,7 @@ mod lost;
 mod mmsg;
 mod outbox;
 mod send_error;
+mod sip_identity;
 mod stream;
 pub mod tcp;
 mod tcp_info;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
@@ -19,6 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use trunkline_sip::verified::VerifiedNames;
 
 use super::handshake::Unverified;
+use super::sip_identity::SipServerVerifier;
 use crate::tls::{Certificate, CertificateFault, Files, authorities, system_roots};
 
 /// Paths of the PEM files.
@@ -44,7 +45,10 @@ pub struct Security {
 struct Current {
     /// Configuration for clients that connect; `None` without a certificate.
     server: Option<Arc<ServerConfig>>,
+    /// Configuration towards servers that aren't SIP's, such as bots.
     client: Arc<ClientConfig>,
+    /// Configuration towards SIP peers.
+    sip_client: Arc<ClientConfig>,
 }
 
 impl Security {
@@ -107,7 +111,7 @@ impl Security {
         TlsAcceptor::from(config).accept(stream).await
     }
 
-    /// Returns the configuration of a client that trusts `tls_ca`, or else the system's authorities.
+    /// Returns the configuration of a client that isn't SIP's. It trusts `tls_ca`, or else the system's authorities.
     pub fn client(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.current.load().client)
     }
@@ -134,9 +138,8 @@ impl Security {
             }
         };
 
-        TlsConnector::from(self.client())
-            .connect(name, stream)
-            .await
+        let config = Arc::clone(&self.current.load().sip_client);
+        TlsConnector::from(config).connect(name, stream).await
     }
 }
 
@@ -155,9 +158,11 @@ impl Current {
             Some(certificate) => Some(server(settings, certificate)?),
             None => None,
         };
+        let (client, sip_client) = clients(settings, certificate)?;
         Ok(Self {
             server,
-            client: client(settings, certificate)?,
+            client,
+            sip_client,
         })
     }
 }
@@ -188,24 +193,35 @@ fn server(
     Ok(Arc::new(config))
 }
 
-fn client(
+/// Returns the configurations of [`Current::client`] and [`Current::sip_client`].
+fn clients(
     settings: &TlsSettings,
     certificate: Option<&Arc<Certificate>>,
-) -> Result<Arc<ClientConfig>, CertificateFault> {
+) -> Result<(Arc<ClientConfig>, Arc<ClientConfig>), CertificateFault> {
     let roots = match &settings.authorities {
         Some(file) => authorities(file, RootCertStore::empty())?,
         None => system_roots("no peer on TLS can be verified; set sip.tls_ca"),
     };
+    let roots = Arc::new(roots);
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("ring knows TLS 1.2 and 1.3")
-        .with_root_certificates(roots);
-    Ok(Arc::new(match certificate {
+        .with_root_certificates(Arc::clone(&roots));
+    let client = match certificate {
         Some(certificate) => {
             builder.with_client_cert_resolver(Arc::new(OwnCertificate(Arc::clone(certificate))))
         }
         None => builder.with_no_client_auth(),
-    }))
+    };
+
+    let mut sip_client = client.clone();
+    // Without any authority no peer can be verified, by whatever name.
+    if let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(roots, provider()).build() {
+        let verifier = Arc::new(SipServerVerifier(verifier));
+        sip_client.dangerous().set_certificate_verifier(verifier);
+    }
+
+    Ok((Arc::new(client), Arc::new(sip_client)))
 }
 
 /// Presents this node's certificate to servers that ask for one.
