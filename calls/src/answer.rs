@@ -190,10 +190,23 @@ impl Relay<'_> {
         }
 
         let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
+        // RFC 3261 §13.2.1: the answer has to be in the 2xx unless a reliable response had it. Some runtimes send it in an unreliable 183 alone.
+        let lacks_answer = message.body().is_empty()
+            && has_sdp(incoming.invite())
+            && !incoming.relay.is_agreed(won.fork);
+        let early = self.bridge.legs.sip(trunk).filter(|_| lacks_answer);
+        let early: Option<Vec<u8>> = early
+            .and_then(|caller| caller.local_sdp(won.fork))
+            .map(Into::into);
+
+        let is_early = early.is_some();
         let crossing = |head: &mut Head<'_>, prefix: &str| {
             Crossing::of_final_answer(prefix).copy(head, message);
+            if is_early {
+                head.line("Content-Type", b"application/sdp");
+            }
         };
-        let (fork, body) = (won.fork, message.body());
+        let (fork, body) = (won.fork, early.as_deref().unwrap_or(message.body()));
         match self.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
             true => AnswerProgress::Accepted {
                 runtime_call_id: text::lossy(message.call_id()).into(),

@@ -243,13 +243,16 @@ impl Relay<'_> {
         Ok((body, audio))
     }
 
-    /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer.
-    pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+    /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer; returns false if it accepts no audio.
+    pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
         let media = self.bridge.local_mut();
-        if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-            let audio = sdp::read_answer(&self.bridge.told_to_trunk(), message.body());
-            self.update_media(cx, audio);
+        if !media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+            return true;
         }
+        let audio = sdp::read_answer(&self.bridge.told_to_trunk(), message.body());
+        let is_answered = audio.is_some();
+        self.update_media(cx, audio);
+        is_answered
     }
 
     /// Returns our SDP for the caller's INVITE; `None` if that has its final answer.

@@ -102,7 +102,7 @@ pub(crate) struct Reoffer<'r> {
 pub(crate) struct AckProgress {
     /// The call is up from now on.
     pub(crate) begins: bool,
-    /// The ACK lacks the answer to a delayed offer.
+    /// The ACK lacks the answer to a delayed offer, or the call begins without one that our own media can use.
     pub(crate) lacks_answer: bool,
 }
 
@@ -332,15 +332,20 @@ impl Relay<'_> {
         cx.endpoint.acknowledged(ack.server);
         self.bridge.legs.hear(id, cx.now);
         self.holding.hear(self.bridge, id, message);
-        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
-        match ack.delayed {
-            Some(delayed) => self.acknowledge(cx, id, &delayed, message),
+        let is_delayed = ack.delayed.is_some();
+        let is_answered = match ack.delayed {
+            Some(delayed) => {
+                self.acknowledge(cx, id, &delayed, message);
+                has_sdp(message)
+            }
             None => self.take_late_answer(cx, message),
-        }
+        };
 
+        let begins = self.bridge.confirmed(cx, id, ack.server);
         AckProgress {
-            begins: self.bridge.confirmed(cx, id, ack.server),
-            lacks_answer,
+            begins,
+            // Inside a call our media go on as they were: the peer may have refused the audio for a while.
+            lacks_answer: !is_answered && (is_delayed || begins),
         }
     }
 

@@ -228,6 +228,30 @@ fn an_answer_in_the_ack_is_read_beside_our_offer() {
     assert!(peer.request("BYE").is_request("BYE"));
 }
 
+/// Such a call has no media (RFC 3261 §13.2.2.4).
+#[test]
+fn a_call_whose_ack_answers_with_no_audio_is_ended() {
+    let (daemon, _server) = served();
+    let rtp = Rtp::new(PEER);
+    let offer = sdp(&rtp, BOTH.0, BOTH.1);
+    let refused = offer.replace(&format!("m=audio {} ", rtp.address().port()), "m=audio 0 ");
+    assert_ne!(refused, offer);
+    for (case, body) in [("nothing", ""), ("port 0", &*refused), ("no SDP", "hello")] {
+        let peer = Peer::on(PEER, daemon.sip());
+        let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
+        let mut dialog = Dialog::calling(&uri, "+441632960001", case, &peer);
+        let answer: Message = dialog.ask(&peer, (1, "INVITE"), "");
+        assert_eq!(answer.status(), Some(200), "{case}: {answer:?}");
+        dialog.accepted(&answer);
+        peer.send(dialog.request(&peer, (1, "ACK"), "", body));
+
+        let bye = peer.request("BYE");
+        peer.reply(&bye, "200 OK", "");
+        let record = daemon.record();
+        assert_eq!(record["reason"], "no_common_media", "{case}: {record}");
+    }
+}
+
 /// The echo agent returns what it hears in the format that the caller's SDP names first.
 #[test]
 fn an_echo_comes_in_the_first_format() {

@@ -455,6 +455,29 @@ fn what_both_sides_say_of_a_call_crosses() {
 }
 
 /// Every method that Allow lists is served there, and no method that is refused is listed.
+/// RFC 3261 §13.2.1: the answer has to be in the 2xx, unless a reliable provisional response had it.
+#[test]
+fn an_answer_that_came_in_an_unreliable_183_is_in_the_200_too() {
+    for transport in BOTH {
+        let legs = Legs::new(transport);
+        let mut call = legs.invite(NAMED, "");
+        let invite = legs.runtime.request("INVITE");
+        let contact = Legs::contact_of(&legs.runtime);
+        legs.runtime
+            .answer(&invite, "183 Session Progress", &contact, &media(41_000));
+        let progress = legs.caller.response(183);
+        assert_eq!(progress.wire().body(), media(41_000).as_bytes());
+
+        legs.runtime.answer(&invite, "200 OK", &contact, "");
+        let answer = legs.caller.response(200);
+        assert_eq!(answer.headers("Content-Type"), ["application/sdp"]);
+        assert_eq!(answer.wire().body(), progress.wire().body());
+        legs.acknowledge(&mut call, &answer);
+        legs.runtime.request("ACK");
+        legs.hang_up(&call, "");
+    }
+}
+
 #[test]
 fn allow_lists_what_is_served() {
     let legs = Legs::new(Transport::Udp);
