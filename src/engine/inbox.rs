@@ -10,7 +10,7 @@ use trunkline_calls::attempts::Resolution;
 use trunkline_calls::bot::{BotFailure, BotGone};
 use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_calls::peers::OptionsBatch;
-use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
+use trunkline_calls::peers::carrier_registration::TrunkAssignment;
 use trunkline_calls::target::{Target, UnresolvedTarget};
 use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
@@ -67,7 +67,7 @@ pub(crate) enum Input {
     Gone(Transport, SocketAddr),
     /// Complete list of trunks to register with their carriers. `None` if other nodes may have taken over our
     /// registrations: none is ours until the next list.
-    RegisterTrunks(Option<Vec<RegisteringTrunk>>),
+    RegisterTrunks(Option<TrunkAssignment>),
     /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
     /// A bot's WebSocket is open, or could not be opened.

@@ -34,6 +34,7 @@ mod placing;
 mod prompts;
 mod recording;
 mod refused_peers;
+mod registration_shares;
 mod registrations;
 mod reserved_names;
 mod resolve;

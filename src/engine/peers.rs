@@ -1,22 +1,17 @@
-//! Watches peers and shares out registrations with carriers.
-//!
-//! The peers of outbound trunks and the runtimes of all orgs are probed with OPTIONS, each once per interval. The
-//! second half decides which outbound trunks this node registers, so that of several nodes exactly one registers each.
+//! Watches peers: those of outbound trunks and the runtimes of all orgs are probed with OPTIONS, each once per interval. Publishes what becomes of
+//! registrations with carriers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use trunkline_calls::health::{Health, ProbedPeer, probe_uri};
-use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
 use trunkline_calls::peers::registrations::{
-    RegistrationChange, RegistrationChangeKind, RegistrationStatus, Registrations, State,
+    RegistrationChange, RegistrationChangeKind, Registrations,
 };
 use trunkline_calls::peers::{Config, OptionsBatch, Peers};
 use trunkline_calls::registrar::bindings::Bindings;
@@ -28,14 +23,13 @@ use trunkline_model::view::{OutboundRoute, View};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::VerifiedNames;
-use trunkline_store::journal::Origin;
-use trunkline_store::{EventType, NewEvent, Serving, Store, nodes, written};
+use trunkline_store::{EventType, NewEvent, written};
 use uuid::Uuid;
 
 use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
-use super::{EngineDeps, clock};
+use super::{EngineDeps, clock, registration_shares};
 use crate::directory::Directory;
 use crate::telemetry::metrics;
 
@@ -43,13 +37,8 @@ use crate::telemetry::metrics;
 const MAX_PEERS: usize = 2_000;
 /// Lifetime that we ask carriers for; one that wants more is given it.
 const REGISTRATION_EXPIRES: Duration = Duration::from_secs(600);
-/// Interval between checks which trunks to register and which other nodes serve.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
-/// Most checks for which a new node waits until the other nodes have noticed it and have withdrawn the registrations that become its own.
-/// After them it registers all the same.
-const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
 const CONCURRENT: usize = 32;
@@ -113,6 +102,7 @@ impl PeerWatch {
         deps: &EngineDeps,
         calls: &trunkline_calls::Config,
         nonces: &Arc<Nonces>,
+        sip_hosts: Vec<String>,
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let sip = &deps.config.sip;
@@ -127,10 +117,11 @@ impl PeerWatch {
             ));
         }
 
-        deps.runtime.spawn(assign_registrations(
+        deps.runtime.spawn(registration_shares::assign(
             Arc::downgrade(&deps.directory),
             Arc::clone(&registrations),
             (deps.store.clone(), inbox, deps.node),
+            sip_hosts,
             deps.lapses.clone(),
             deps.config.limits.registrations_per_org,
         ));
@@ -343,213 +334,6 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
     targets.into_values().collect()
 }
 
-/// Sends the shard the trunks to register whenever they change, until the directory is dropped. Of the nodes that share a database, one registers
-/// each trunk. While the database is away, the nodes keep their assignments.
-async fn assign_registrations(
-    directory: Weak<Directory>,
-    registrations: Arc<Registrations>,
-    (store, inbox, node): (Store, Inbox, u8),
-    mut lapses: watch::Receiver<u64>,
-    per_org: u32,
-) {
-    let mut turns = tokio::time::interval(CHECK_INTERVAL);
-    // After a stall of the database the turns that were missed aren't made up for in a burst.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut others = OtherNodes::default();
-    // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
-    // be freed.
-    let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
-    let mut of_others = HashSet::new();
-    let mut left_out = HashSet::new();
-
-    loop {
-        turns.tick().await;
-        let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
-            return;
-        };
-        // An error means that the lease isn't kept any more, as the process ends.
-        if lapses.has_changed().unwrap_or_default() {
-            lapses.borrow_and_update();
-            // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
-            // ours.
-            if !inbox.send(Input::RegisterTrunks(None)).await {
-                return;
-            }
-            others = OtherNodes::default();
-            (seen, announced) = (Weak::new(), Vec::new());
-        }
-
-        let (wanted, beyond) = wanted(&view, per_org);
-
-        // Nothing is registered before the other nodes are known.
-        if !wanted.is_empty()
-            && let Ok(serving) = store.read(nodes::serving).await
-            && others.look(node, serving)
-        {
-            seen = Weak::new();
-        }
-
-        for (_, trunk) in &left_out {
-            // Shown as failed only once a registration that it may still have is withdrawn.
-            if registrations.of(*trunk).is_none() {
-                registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
-            }
-        }
-
-        // A trunk that was ours is shown as ours until its registration is withdrawn.
-        registrations.set_remote(&of_others);
-        metrics::outbound_registrations(
-            registrations
-                .counts()
-                .map(|(state, count)| (state.as_str(), count)),
-        );
-
-        // Once a trunk that isn't ours any more is withdrawn, its next node may register it.
-        let is_back = |trunk| {
-            let status = registrations.of(trunk);
-            status.is_none_or(|status| status.state == State::OtherNode)
-        };
-        if seen.ptr_eq(&Arc::downgrade(&view)) && of_others.iter().copied().all(is_back) {
-            others.announce(&store, node).await;
-        }
-
-        if seen.ptr_eq(&Arc::downgrade(&view)) || (!others.is_known && !wanted.is_empty()) {
-            continue;
-        }
-
-        seen = Arc::downgrade(&view);
-        if left_out != beyond {
-            for (_, trunk) in left_out.difference(&beyond) {
-                registrations.forget(*trunk);
-            }
-            for (org, trunk) in beyond.difference(&left_out) {
-                tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has as many trunks registered as it may have (trunkline org limits, limits.registrations_per_org)");
-            }
-            left_out = beyond;
-        }
-
-        let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
-        let (ours, theirs): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
-            wanted.into_iter().partition(|wanted| {
-                // A trunk that moves here is registered once the other nodes count this one in, since they have
-                // withdrawn it by then. One that is registered here stays.
-                let is_held = || {
-                    announced
-                        .iter()
-                        .any(|held: &RegisteringTrunk| held.way.id == wanted.way.id)
-                };
-                is_for(node, &numbers, wanted.way.id) && (others.counts_us || is_held())
-            });
-
-        of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
-        registrations.set_remote(&of_others);
-        if announced != ours {
-            if !inbox.send(Input::RegisterTrunks(Some(ours.clone()))).await {
-                return;
-            }
-            announced = ours;
-        }
-    }
-}
-
-/// Nodes that share out the registrations, as this node sees them.
-#[derive(Debug, Default)]
-struct OtherNodes {
-    /// True once the nodes were read. False again if this node's lease had expired.
-    is_known: bool,
-    /// Nodes that serve, this one included.
-    runs: Vec<Origin>,
-    /// True if each of the others counts this node in, or was waited for long enough.
-    counts_us: bool,
-    /// Checks in a row in which another node didn't count this one in.
-    waited: u32,
-    /// Nodes that we have announced as seen.
-    announced: Vec<Origin>,
-}
-
-impl OtherNodes {
-    /// Returns true if something changed.
-    fn look(&mut self, node: u8, serving: Vec<Serving>) -> bool {
-        let own = serving.iter().find(|one| one.run.node == node);
-        // This node isn't listed while it drains. It registers nothing then, so nobody has to count it in.
-        let counts_us = serving
-            .iter()
-            .filter(|other| other.run.node != node)
-            .all(|other| own.is_none_or(|own| other.sees.contains(&own.run)));
-        self.waited = if counts_us { 0 } else { self.waited + 1 };
-        let counts_us = counts_us || self.waited > MAX_CHECKS;
-        let runs: Vec<Origin> = serving.into_iter().map(|one| one.run).collect();
-        let is_news = !self.is_known || self.runs != runs || self.counts_us != counts_us;
-        (self.is_known, self.runs, self.counts_us) = (true, runs, counts_us);
-        is_news
-    }
-
-    /// Announces to the other nodes which nodes we count in.
-    async fn announce(&mut self, store: &Store, node: u8) {
-        let own = self.runs.iter().find(|run| run.node == node).copied();
-        let runs = self.runs.clone();
-        if let Some(own) = own.filter(|_| self.announced != self.runs)
-            && store
-                .write(move |tx| nodes::see(tx, own, &runs))
-                .await
-                .is_ok()
-        {
-            self.announced.clone_from(&self.runs);
-        }
-    }
-}
-
-/// Orgs and trunks beyond the limit on registrations.
-type BeyondLimit = HashSet<(Uuid, Uuid)>;
-
-/// Trunks to register, in order of their ids, which is the order of their creation; at most `per_org` of each org. The
-/// second result holds those beyond.
-fn wanted(view: &View, per_org: u32) -> (Vec<RegisteringTrunk>, BeyondLimit) {
-    let orgs = view.registering.keys();
-    let mut wanted: Vec<RegisteringTrunk> = orgs
-        .filter_map(|org| Some((org, view.org(*org)?)))
-        .flat_map(|(org, own)| own.outbound.iter().map(|way| (*org, way)))
-        .filter(|(_, way)| way.register && way.peer.is_some() && way.login.is_some())
-        .map(|(org, way)| RegisteringTrunk {
-            org,
-            way: Arc::clone(way),
-            shares_user: way
-                .login
-                .as_ref()
-                .is_some_and(|login| view.login(login.user.as_bytes()).is_some()),
-        })
-        .collect();
-
-    wanted.sort_by_key(|wanted| wanted.way.id);
-    let most = |org| {
-        let own = view.org(org).map(|own| own.registrations);
-        own.unwrap_or_default().in_force(per_org)
-    };
-    let mut counts: HashMap<Uuid, u32> = HashMap::new();
-    let (within, beyond): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
-        wanted.into_iter().partition(|wanted| {
-            let count = counts.entry(wanted.org).or_default();
-            *count += 1;
-            *count <= most(wanted.org)
-        });
-
-    let beyond = beyond.iter().map(|wanted| (wanted.org, wanted.way.id));
-    (within, beyond.collect())
-}
-
-/// Returns true if this node draws highest for the trunk (rendezvous hashing). When a node joins or leaves, only its own share moves.
-fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
-    let draw = |node: u8| {
-        // Made by `new`, it has fixed keys: all nodes draw alike.
-        let mut hasher = DefaultHasher::new();
-        (trunk, node).hash(&mut hasher);
-        (hasher.finish(), node)
-    };
-    nodes
-        .iter()
-        .all(|other| *other == node || draw(*other) < draw(node))
-}
-
 /// Publishes that a trunk is registered with its carrier, or no longer is.
 pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Moment) {
     let RegistrationChange { org, trunk, what } = change;
@@ -593,30 +377,6 @@ pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Mome
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_of_the_nodes_registers_each_trunk() {
-        let trunks = (1..200_u128).map(Uuid::from_u128);
-        let mut shares = [0; 3];
-        for trunk in trunks {
-            let nodes = [0, 1, 2];
-            let takers: Vec<u8> = nodes
-                .into_iter()
-                .filter(|node| is_for(*node, &nodes, trunk))
-                .collect();
-            let [taker] = takers[..] else {
-                panic!("{trunk}: {takers:?}");
-            };
-            shares[usize::from(taker)] += 1;
-            // When a node leaves, the others' trunks stay.
-            for gone in nodes.into_iter().filter(|node| *node != taker) {
-                let left: Vec<u8> = nodes.into_iter().filter(|node| *node != gone).collect();
-                assert!(is_for(taker, &left, trunk), "{trunk}");
-            }
-        }
-
-        assert!(shares.iter().all(|share| *share > 40), "{shares:?}");
-    }
 
     #[test]
     fn peers_are_shared_out_among_orgs() {

@@ -97,7 +97,8 @@ impl Engine {
         // The first shard sends all probes and all registrations with carriers.
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
-        let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
+        let sent_by = sent_by(&deps.config, &bound.addresses);
+        let watched = PeerWatch::start(&deps, &calls, &nonces, sent_by.clone(), ways);
 
         let (limits, outbound_limits) = limits(&deps);
         let shared = Shared {
@@ -108,7 +109,7 @@ impl Engine {
             calls: Arc::new(calls),
             nonces,
             window,
-            sent_by: sent_by(&deps.config, &bound.addresses),
+            sent_by,
             minter,
             router,
             limits,

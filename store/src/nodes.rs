@@ -109,8 +109,14 @@ struct Row {
     node: i64,
     boot: i64,
     sees: Option<String>,
+    sip_hosts: Option<String>,
 }
-from_row!(Row { node, boot, sees });
+from_row!(Row {
+    node,
+    boot,
+    sees,
+    sip_hosts
+});
 
 struct Run {
     node: i64,
@@ -139,8 +145,10 @@ pub enum Renewal {
 pub struct Serving {
     /// The node's run.
     pub run: Origin,
-    /// Runs that the node has seen: it counts them in when work is divided, and leaves them their share.
+    /// Runs that the node has seen: it counts them in when work is divided, and has registered its own share of the outbound trunks.
     pub sees: Vec<Origin>,
+    /// Host and port of each of its SIP listeners, as its Contacts name them.
+    pub sip_hosts: Vec<String>,
 }
 
 /// Begins the node's next run. `host` identifies the process's host: the same host may start the node again at once, another host only when
@@ -276,29 +284,36 @@ pub fn silent(tx: &mut Tx, within: Duration) -> Result<Vec<SilentNode>, Error> {
 pub fn serving(tx: &mut Tx) -> Result<Vec<Serving>, Error> {
     let sql = by_its_clock!(
         tx,
-        "SELECT node, boot, sees FROM nodes WHERE lease_expires_at >= ",
+        "SELECT node, boot, sees, sip_hosts FROM nodes WHERE lease_expires_at >= ",
         " AND drains_since IS NULL ORDER BY node"
     );
     let rows: Vec<Row> = tx.all(sql, &[])?;
     let nodes = rows.iter().filter_map(|row| {
         let run = origin(row.node, row.boot)?;
         let sees = row.sees.as_deref().map(seen).unwrap_or_default();
-        Some(Serving { run, sees })
+        let hosts = row.sip_hosts.as_deref().unwrap_or_default();
+        let sip_hosts = hosts.split_whitespace().map(str::to_owned).collect();
+        Some(Serving {
+            run,
+            sees,
+            sip_hosts,
+        })
     });
     Ok(nodes.collect())
 }
 
-/// Stores the runs that a run has seen.
+/// Stores the runs that a run has seen, and its own SIP hosts.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn see(tx: &mut Tx, run: Origin, sees: &[Origin]) -> Result<(), Error> {
+pub fn see(tx: &mut Tx, run: Origin, sees: &[Origin], sip_hosts: &[String]) -> Result<(), Error> {
     let sees: Vec<String> = sees
         .iter()
         .map(|run| format!("{}.{}", run.node, run.boot))
         .collect();
-    let sql = "UPDATE nodes SET sees = $3 WHERE node = $1 AND boot = $2";
-    tx.run(sql, &[&run.node, &run.boot, &sees.join(" ")])?;
+    let sql = "UPDATE nodes SET sees = $3, sip_hosts = $4 WHERE node = $1 AND boot = $2";
+    let (sees, hosts) = (sees.join(" "), sip_hosts.join(" "));
+    tx.run(sql, &[&run.node, &run.boot, &sees, &hosts])?;
     Ok(())
 }
 

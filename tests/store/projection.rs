@@ -495,10 +495,10 @@ async fn nodes_take_turns(db: &TestDb) {
     };
     assert_eq!(sees(0).await, [], "nobody before it has looked");
     let others = [Origin { node: 0, boot: 2 }, Origin { node: 1, boot: 1 }];
-    done(&store, move |tx| nodes::see(tx, again, &others)).await;
+    done(&store, move |tx| nodes::see(tx, again, &others, &[])).await;
     assert_eq!(sees(0).await, others);
     let before = Origin { node: 0, boot: 1 };
-    done(&store, move |tx| nodes::see(tx, before, &[])).await;
+    done(&store, move |tx| nodes::see(tx, before, &[], &[])).await;
     assert_eq!(sees(0).await, others);
     assert_eq!(serving().await, [0, 1]);
     done(&store, move |tx| nodes::drain(tx, again)).await;

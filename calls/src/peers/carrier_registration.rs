@@ -1,7 +1,7 @@
 //! One registration of ours with a carrier (RFC 3261 §10.2): its data, the meaning of an answer to REGISTER, and the time of the next one. Sends
 //! nothing.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +51,15 @@ impl RegisteringTrunk {
     }
 }
 
+/// Trunks that a node registers, of those that several nodes share out.
+#[derive(Clone, Debug, Default)]
+pub struct TrunkAssignment {
+    /// Trunks of this node.
+    pub ours: Vec<RegisteringTrunk>,
+    /// Trunks that another node has registered, with the hosts in that node's Contacts.
+    pub moved: HashMap<Uuid, Arc<[String]>>,
+}
+
 /// One registration.
 #[derive(Debug)]
 pub(super) struct CarrierRegistration {
@@ -79,6 +88,8 @@ pub(super) struct CarrierRegistration {
     pub(super) timer: Option<TimerId>,
     /// `Some` while the registration is being removed: the one that replaces it then, or `None`.
     pub(super) end: Option<Option<RegisteringTrunk>>,
+    /// Another node has registered the trunk, so that its end here isn't reported.
+    pub(super) has_moved: bool,
 }
 
 /// Address and Contact of a REGISTER.
@@ -149,6 +160,7 @@ impl CarrierRegistration {
             next_at: None,
             timer: None,
             end: None,
+            has_moved: false,
         }
     }
 
@@ -248,6 +260,24 @@ impl CarrierRegistration {
         let until = self.granted.map(|granted| granted.until);
         let next = self.next_at.filter(|_| self.step == RegisterStep::Nothing);
         [until, next].into_iter().flatten().min()
+    }
+
+    /// Returns whether our Contact is also that of a node with these hosts (RFC 3261 §19.1.4). The carrier then has one binding for both.
+    pub(super) fn has_contact_of(&self, hosts: &[String]) -> bool {
+        let own = self.current.as_ref().map(|current| &*current.contact);
+        let Some((user, rest)) = own.and_then(|contact| contact.split_once('@')) else {
+            return false;
+        };
+        let parameters = rest.find(';').map_or("", |at| &rest[at..]);
+        let is_same = |host: &String| {
+            let [own, other] = [rest.to_owned(), format!("{host}{parameters}")]
+                .map(|rest| format!("{user}@{rest}"));
+            match (Uri::parse(own.as_bytes()), Uri::parse(other.as_bytes())) {
+                (Ok(own), Ok(other)) => own.is_same(&other),
+                (_, _) => false,
+            }
+        };
+        hosts.iter().any(is_same)
     }
 
     pub(super) fn status(&self) -> RegistrationStatus {

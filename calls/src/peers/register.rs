@@ -12,7 +12,8 @@ use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
 use super::carrier_registration::{
-    CarrierRegistrar, CarrierRegistration, RegisterStep, RegisterVerdict, RegisteringTrunk, share,
+    CarrierRegistrar, CarrierRegistration, RegisterStep, RegisterVerdict, RegisteringTrunk,
+    TrunkAssignment, share,
 };
 use super::registrations::{
     RegisterOutcome, RegistrationChange, RegistrationChangeKind, RegistrationStatus, State,
@@ -36,18 +37,18 @@ impl Peers {
     pub fn register_trunks(
         &mut self,
         endpoint: &mut Endpoint,
-        registering: Option<Vec<RegisteringTrunk>>,
+        assigned: Option<TrunkAssignment>,
         now: Moment,
     ) {
         if self.leaving {
             return;
         }
 
-        let Some(registering) = registering else {
+        let Some(TrunkAssignment { ours, moved }) = assigned else {
             return self.disown();
         };
 
-        let mut listed: HashMap<Uuid, RegisteringTrunk> = registering
+        let mut listed: HashMap<Uuid, RegisteringTrunk> = ours
             .into_iter()
             .map(|registering| (registering.way.id, registering))
             .collect();
@@ -59,6 +60,13 @@ impl Peers {
             let next = listed.remove(&trunk);
             if let Some(end) = &mut registration.end {
                 *end = next;
+            } else if let (None, Some(hosts)) = (&next, moved.get(&trunk)) {
+                registration.has_moved = true;
+                match registration.has_contact_of(hosts) {
+                    // Removing our binding would remove that of the other node.
+                    true => self.forget(trunk),
+                    false => self.leave_one(endpoint, trunk, None, now),
+                }
             } else if next.as_ref() != Some(&registration.registering) {
                 match next {
                     Some(next) if next.is_as(&registration.registering) => {
@@ -86,12 +94,17 @@ impl Peers {
             }
         }
         for trunk in ours {
-            let registration = self.carriers.remove(&trunk);
-            if let Some(timer) = registration.and_then(|registration| registration.timer) {
-                self.timers.cancel(timer);
-            }
-            self.registrations.forget(trunk);
+            self.forget(trunk);
         }
+    }
+
+    /// Forgets a registration without removing it. An answer that is still to come is ignored.
+    fn forget(&mut self, trunk: Uuid) {
+        let registration = self.carriers.remove(&trunk);
+        if let Some(timer) = registration.and_then(|registration| registration.timer) {
+            self.timers.cancel(timer);
+        }
+        self.registrations.forget(trunk);
     }
 
     /// Removes all registrations; none is made from now on.
@@ -583,8 +596,9 @@ impl Peers {
     /// Finishes a removal, whatever the carrier answered.
     fn finish(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         let registration = self.carriers.get(&trunk);
-        let was_bound = registration.is_some_and(|registration| registration.granted.is_some());
-        if was_bound {
+        let is_lost = registration
+            .is_some_and(|registration| registration.granted.is_some() && !registration.has_moved);
+        if is_lost {
             self.changed(trunk, RegistrationChangeKind::Removed);
         }
         self.registrations.forget(trunk);

@@ -9,7 +9,7 @@ use trunkline_sip::fault::Fault;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::carrier_registration::RegisteringTrunk;
+use super::carrier_registration::{RegisteringTrunk, TrunkAssignment};
 use super::registrations::{RegistrationChangeKind, State};
 use super::*;
 
@@ -143,8 +143,13 @@ impl Scene {
     }
 
     fn register_trunks(&mut self, registering: Vec<RegisteringTrunk>) {
+        self.assign(registering, HashMap::new());
+    }
+
+    fn assign(&mut self, ours: Vec<RegisteringTrunk>, moved: HashMap<Uuid, Arc<[String]>>) {
+        let assigned = TrunkAssignment { ours, moved };
         self.peers
-            .register_trunks(&mut self.endpoint, Some(registering), self.now);
+            .register_trunks(&mut self.endpoint, Some(assigned), self.now);
     }
 
     /// Returns what was sent after so many milliseconds, without retransmissions.
@@ -405,6 +410,30 @@ fn a_trunk_that_goes_is_taken_back() {
     assert_eq!(scene.registrations.held(), 0);
     assert_eq!(scene.changes(), [RegistrationChangeKind::Removed]);
     assert!(scene.after(2_000_000).is_empty());
+}
+
+/// The other node has registered it by now, and has told of it.
+#[test]
+fn a_trunk_that_moves_is_taken_back_in_silence_unless_the_contacts_are_the_same() {
+    for (host, is_removed) in [("203.0.113.7:5060", true), ("OWN", false)] {
+        let (mut scene, register) = Scene::registered(600);
+        let contact = header(&register, HeaderName::Contact);
+        let own = contact.split_once('@').expect("a user").1;
+        let own = own.trim_end_matches('>');
+        let host = host.replace("OWN", own);
+        let trunk = registering("192.0.2.1", Transport::Udp).way.id;
+        scene.assign(Vec::new(), HashMap::from([(trunk, [host].into())]));
+
+        let sent = scene.sent();
+        assert_eq!(sent.len(), usize::from(is_removed), "{sent:?}");
+        if let Some(removal) = sent.first() {
+            assert_eq!(header(removal, HeaderName::Expires), "0");
+            scene.answer(removal, 200, "");
+        }
+        assert_eq!(scene.registrations.held(), 0);
+        assert!(scene.changes().is_empty());
+        assert!(scene.after(2_000_000).is_empty());
+    }
 }
 
 #[test]
