@@ -69,17 +69,19 @@ pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
 
         // Every tenth handoff is the first org's. An org's handoffs are a second apart, the newest a second ago.
         format!(
-            "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at) {}
+            "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at, confirmed) {}
              SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and wants to be called back at noon.',
                     '[\"user_requested_human_assistance\"]', 'neutral', i / spread + 1,
-                    {now} - 1000000 * ({handoffs} / spread + 1 - i / spread)
+                    {now} - 1000000 * ({handoffs} / spread + 1 - i / spread), 1
              FROM (SELECT i, CASE WHEN i % 10 = 0 THEN 10 ELSE {orgs} END AS spread,
                           CASE WHEN i % 10 = 0 THEN 0 ELSE 1 + i % {orgs} END AS rank FROM numbered)
              JOIN ranked USING (rank)",
             numbered(handoffs)
         ),
-        "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
-         SELECT org_id, 'user_requested_human_assistance', created_at, id, position FROM handoffs"
+        "INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
+         SELECT org_id, list, created_at, id, position FROM handoffs
+         CROSS JOIN (SELECT 'user_requested_human_assistance' AS list UNION ALL SELECT 'confirmed'
+                     UNION ALL SELECT 'user_requested_human_assistance confirmed')"
             .to_owned(),
 
         // These agents only make calls, so that none of them takes calls from the agent that answers.

@@ -107,14 +107,12 @@ impl Pbx {
         }
     }
 
-    /// Returns whether a NOTIFY of 200 may mean no more than that the caller hears something: Asterisk says 200 as soon as audio flows to the
-    /// caller, and plays the ringing tone itself.
-    pub(crate) const fn takes_ringback_for_answer(self) -> bool {
+    /// Returns whether it may report 200 as soon as it has begun to call the destination: FreeSWITCH without `confirm-blind-transfer`, Asterisk with
+    /// `refer_blind_progress=no`. With the other setting both report progress first.
+    pub(crate) const fn reports_early(self) -> bool {
         match self {
-            Self::Asterisk | Self::FreePbx => true,
-            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
-                false
-            }
+            Self::Asterisk | Self::FreePbx | Self::FreeSwitch => true,
+            Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => false,
         }
     }
 

@@ -114,6 +114,8 @@ reasons! {
     DialogGone = 480 Failed "dialog_gone" "The peer no longer knows the call";
     /// The PBX lost the caller when an accepted REFER failed.
     CallerLost = 480 Failed "caller_lost" "The PBX lost the caller when the transfer failed";
+    /// A transfer ended the call, and nobody has confirmed that the destination answered.
+    TransferUnconfirmed = 480 Failed "transfer_unconfirmed" "The caller was transferred, and nothing has confirmed that the destination answered";
     /// The longest allowed duration was reached.
     MaxDuration = 480 Failed "max_duration" "The call reached its longest duration";
     /// The caller's media has been silent for too long.

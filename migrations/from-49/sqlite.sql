@@ -96,4 +96,32 @@ CREATE INDEX transfers_counted ON transfers (counted_at) WHERE counted_at IS NOT
 CREATE INDEX transfers_newest ON transfers (org_id, call_id, requested_at, id);
 CREATE INDEX transfers_lost ON transfers (call_id) WHERE lost_from IS NOT NULL;
 
+-- Handoffs say whether the destination is known to have answered, and can be listed by that.
+ALTER TABLE handoffs ADD COLUMN confirmed INTEGER NOT NULL DEFAULT FALSE;
+UPDATE handoffs SET confirmed = TRUE WHERE call_id IS NULL
+    OR EXISTS (SELECT 1 FROM transfers WHERE transfers.id = handoffs.id AND answer_confirmed = TRUE);
+CREATE TABLE handoff_lists (
+    org_id     BLOB NOT NULL,
+    list       TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    handoff_id BLOB NOT NULL REFERENCES handoffs (id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    PRIMARY KEY (org_id, list, created_at)
+) STRICT, WITHOUT ROWID;
+INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
+    SELECT org_id, reason, created_at, handoff_id, position FROM handoff_reasons;
+INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
+    SELECT org_id, CASE WHEN confirmed THEN 'confirmed' ELSE 'unconfirmed' END, created_at, id,
+        ROW_NUMBER() OVER (PARTITION BY org_id, confirmed ORDER BY created_at) FROM handoffs;
+INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
+    SELECT by_reason.org_id, reason || CASE WHEN confirmed THEN ' confirmed' ELSE ' unconfirmed' END, by_reason.created_at, handoff_id,
+        ROW_NUMBER() OVER (PARTITION BY by_reason.org_id, reason, confirmed ORDER BY by_reason.created_at)
+    FROM handoff_reasons AS by_reason
+    JOIN handoffs ON handoffs.org_id = by_reason.org_id AND handoffs.created_at = by_reason.created_at;
+DROP TABLE handoff_reasons;
+CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
+
+-- A node registers a trunk before the one that had it withdraws, which must know whether their Contacts are the same.
+ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;
+
 DROP TABLE schema_migrations;

@@ -526,22 +526,27 @@ CREATE TABLE handoffs (
     -- 1 for the org's first.
     position    BIGINT NOT NULL,
     created_at  BIGINT NOT NULL,
+    -- The destination is known to have answered, or a client has reported the handoff.
+    confirmed   BOOLEAN NOT NULL DEFAULT FALSE,
     PRIMARY KEY (org_id, created_at)
 );
 CREATE UNIQUE INDEX handoffs_id ON handoffs (id);
 -- Handoffs are found by the session of their call.
 CREATE INDEX handoffs_session ON handoffs (org_id, session_id);
 
--- The handoffs of each reason, with positions of their own.
-CREATE TABLE handoff_reasons (
+-- Lists that a handoff is in, with positions of their own: one for each of its reasons, one for confirmed or unconfirmed handoffs, and one for each
+-- reason among these.
+CREATE TABLE handoff_lists (
     org_id     UUID NOT NULL,
-    reason     TEXT NOT NULL,
+    -- '<reason>', 'confirmed', 'unconfirmed', '<reason> confirmed' or '<reason> unconfirmed'.
+    list       TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     handoff_id UUID NOT NULL REFERENCES handoffs (id) ON DELETE CASCADE,
+    -- 1 for the first in the list.
     position   BIGINT NOT NULL,
-    PRIMARY KEY (org_id, reason, created_at)
+    PRIMARY KEY (org_id, list, created_at)
 );
-CREATE INDEX handoff_reasons_handoff ON handoff_reasons (handoff_id);
+CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
 
 -- Erasures of contacts: what was asked for, how far each node has come, and the receipt.
 CREATE TABLE erasures (
@@ -830,8 +835,10 @@ CREATE TABLE nodes (
     lease_expires_at BIGINT NOT NULL,
     -- Since when a node takes nothing new; NULL while it does.
     drains_since     BIGINT,
-    -- The runs of nodes that this one counts in when work is shared out; NULL before it has looked.
-    sees             TEXT
+    -- The runs of nodes that this one counts in when work is shared out: it has registered its share of the outbound trunks. NULL before.
+    sees             TEXT,
+    -- Host and port of each of its SIP listeners, as its Contacts name them.
+    sip_hosts        TEXT
 );
 
 -- The last fact of each node's journal that is stored, written with the facts: a restart goes on behind it.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use toml_edit::DocumentMut;
 use trunkline_model::builtin::Flow;
-use trunkline_model::settings::Runtime;
+use trunkline_model::settings::{Runtime, TransferWay};
 use trunkline_routing::E164;
 use trunkline_store::{
     InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, OPERATOR_EMAIL, Org,
@@ -386,7 +386,11 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
 }
 
 async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {
-    let new = InboundTrunkChange::default();
+    // The phone system isn't known yet, and some lose a caller whom they have been asked to transfer.
+    let new = InboundTrunkChange {
+        transfer_way: Some(TransferWay::Auto),
+        ..InboundTrunkChange::default()
+    };
     match store
         .write(move |tx| inbound_trunks::create(tx, org, &new, now()))
         .await

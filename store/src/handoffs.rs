@@ -5,6 +5,7 @@
 
 use serde_json::json;
 pub use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::transfer::State as TransferState;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::column::{self, from_row, maybe, micros, moment, named, to_json, writt
 use super::error::Error;
 use super::page;
 use super::tx::Tx;
+use super::value::{Cells, Record, Unreadable};
 use super::{EventType, NewEvent, OrgLimit, Page, Position, lock_org, new_id, org_limits};
 
 /// A handoff.
@@ -33,6 +35,8 @@ pub struct Handoff {
     pub sentiment: Option<Sentiment>,
     /// Time of the handoff; no other handoff of the org has the same.
     pub created_at: Moment,
+    /// The destination is known to have answered, or a client has reported the handoff.
+    pub confirmed: bool,
 }
 from_row!(Handoff {
     id,
@@ -43,12 +47,13 @@ from_row!(Handoff {
     reasons: column::json,
     sentiment: maybe(named),
     created_at: moment,
+    confirmed,
 });
 
 /// Columns of a [`Handoff`]. Others aren't read, since lists are long.
 macro_rules! columns {
     () => {
-        "handoffs.id, handoffs.org_id, session_id, summary, explanation, reasons, sentiment, handoffs.created_at"
+        "handoffs.id, handoffs.org_id, handoffs.session_id, handoffs.summary, handoffs.explanation, handoffs.reasons, handoffs.sentiment, handoffs.created_at, confirmed"
     };
 }
 
@@ -72,6 +77,8 @@ pub struct NewHandoff {
 pub struct HandoffFilter {
     /// Only handoffs with this reason; they may have further ones.
     pub reason: Option<Reason>,
+    /// Only handoffs that are confirmed, or only those that aren't.
+    pub confirmed: Option<bool>,
     /// At this time or later.
     pub from: Moment,
     /// At this time or before.
@@ -85,7 +92,13 @@ pub struct HandoffFilter {
 pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
     lock_org(tx, org)?;
     org_limits::leave_room_for(tx, org, OrgLimit::Handoffs, now)?;
-    let handoff = append(tx, org, (new_id(now), None), new, now)?;
+    // Who reports a handoff has made it.
+    let origin = Origin {
+        id: new_id(now),
+        call: None,
+        confirmed: true,
+    };
+    let handoff = append(tx, org, origin, new, now)?;
     tx.record([handoff.event()]);
     Ok(handoff)
 }
@@ -114,16 +127,54 @@ pub fn list(
     }))
 }
 
+/// A handoff with the state of its transfer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionHandoff {
+    /// The handoff.
+    pub handoff: Handoff,
+    /// State of the transfer that made it; `None` for a reported handoff.
+    pub transfer_state: Option<TransferState>,
+}
+
+impl Record for SessionHandoff {
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "org_id",
+        "session_id",
+        "summary",
+        "explanation",
+        "reasons",
+        "sentiment",
+        "created_at",
+        "confirmed",
+        "transfer_state",
+    ];
+
+    fn read(cells: &mut Cells<'_>) -> Result<Self, Unreadable> {
+        Ok(Self {
+            handoff: Handoff::read(cells)?,
+            transfer_state: cells.read(maybe(named))?,
+        })
+    }
+}
+
 /// Returns the newest `most` handoffs of a conversation of the org, newest first.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn of_session(tx: &mut Tx, org: Uuid, session: &str, most: u32) -> Result<Vec<Handoff>, Error> {
+pub fn of_session(
+    tx: &mut Tx,
+    org: Uuid,
+    session: &str,
+    most: u32,
+) -> Result<Vec<SessionHandoff>, Error> {
     tx.all(
         concat!(
             "SELECT ",
             columns!(),
-            " FROM handoffs WHERE org_id = $1 AND session_id = $2 ORDER BY created_at DESC LIMIT $3"
+            ", transfers.state AS transfer_state FROM handoffs
+             LEFT JOIN transfers ON transfers.id = handoffs.id AND transfers.org_id = handoffs.org_id
+             WHERE handoffs.org_id = $1 AND handoffs.session_id = $2 ORDER BY handoffs.created_at DESC LIMIT $3"
         ),
         &[&org, &session, &most],
     )
@@ -151,18 +202,21 @@ impl Handoff {
             "reasons": self.reasons,
             "sentiment": self.sentiment,
             "created_at": written(self.created_at),
+            "confirmed": self.confirmed,
         });
         let kind = EventType::HandoffCreated;
         NewEvent::of(self.org_id, kind, self.id, &data, self.created_at)
     }
 }
 
-/// Identity of the handoff of a call.
+/// Origin of a handoff.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct OfCall {
-    /// Id of the handoff, the same whenever its fact is projected again, so that it is recorded once.
+pub(super) struct Origin {
+    /// Id of the handoff. That of a transfer is the same whenever its fact is projected again, so that it is recorded once.
     pub(super) id: Uuid,
-    pub(super) call: Uuid,
+    /// Call of the transfer; `None` for a reported handoff.
+    pub(super) call: Option<Uuid>,
+    pub(super) confirmed: bool,
 }
 
 /// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event. The org's limit of handoffs
@@ -170,7 +224,7 @@ pub(super) struct OfCall {
 pub(super) fn record_once(
     tx: &mut Tx,
     org: Uuid,
-    of: OfCall,
+    origin: Origin,
     new: NewHandoff,
     at: Moment,
 ) -> Result<Option<NewEvent>, Error> {
@@ -179,19 +233,20 @@ pub(super) fn record_once(
         return Ok(None);
     }
 
-    let recorded: Option<(Uuid,)> = tx.one("SELECT id FROM handoffs WHERE id = $1", &[&of.id])?;
+    let recorded: Option<(Uuid,)> =
+        tx.one("SELECT id FROM handoffs WHERE id = $1", &[&origin.id])?;
     if recorded.is_some() {
         return Ok(None);
     }
 
-    let handoff = append(tx, org, (of.id, Some(of.call)), new, at)?;
+    let handoff = append(tx, org, origin, new, at)?;
     Ok(Some(handoff.event()))
 }
 
 fn append(
     tx: &mut Tx,
     org: Uuid,
-    (id, call): (Uuid, Option<Uuid>),
+    origin: Origin,
     new: NewHandoff,
     now: Moment,
 ) -> Result<Handoff, Error> {
@@ -205,24 +260,30 @@ fn append(
     let reasons = distinct(new.reasons);
 
     let handoff: Handoff = tx.exactly_one(
-        "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *",
+        "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at, confirmed)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING *",
         &[
-            &id,
+            &origin.id,
             &org,
             &new.session_id,
-            &call,
+            &origin.call,
             &new.summary,
             &new.explanation,
             &to_json(&reasons),
             &new.sentiment.map(Sentiment::as_str),
             &(last_position + 1),
             &at,
+            &origin.confirmed,
         ],
     )?;
 
-    for reason in reasons {
-        add_reason(tx, org, reason, (id, at))?;
+    let of_reasons = reasons.into_iter().map(Some);
+    for reason in of_reasons.clone() {
+        add_to_list(tx, org, &list_name(reason, None), (origin.id, at))?;
+    }
+    for reason in of_reasons.chain([None]) {
+        let list = list_name(reason, Some(origin.confirmed));
+        add_to_list(tx, org, &list, (origin.id, at))?;
     }
 
     Ok(handoff)
@@ -242,17 +303,31 @@ fn distinct(given: Vec<Reason>) -> Vec<Reason> {
     reasons
 }
 
-fn add_reason(
+/// Returns the list that a filter narrows handoffs to; empty for all of them.
+fn list_name(reason: Option<Reason>, confirmed: Option<bool>) -> String {
+    let confirmed = confirmed.map(|confirmed| {
+        if confirmed {
+            "confirmed"
+        } else {
+            "unconfirmed"
+        }
+    });
+    let words = [reason.map(Reason::as_str), confirmed];
+    let words: Vec<_> = words.into_iter().flatten().collect();
+    words.join(" ")
+}
+
+fn add_to_list(
     tx: &mut Tx,
     org: Uuid,
-    reason: Reason,
+    list: &str,
     (handoff, at): (Uuid, i64),
 ) -> Result<(), Error> {
     tx.run(
-        "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
-         VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $2
+        "INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
+         VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $2
                                                ORDER BY created_at DESC LIMIT 1), 0))",
-        &[&org, &reason.as_str(), &at, &handoff],
+        &[&org, &list, &at, &handoff],
     )?;
     Ok(())
 }
@@ -267,8 +342,8 @@ fn items(
 ) -> Result<Vec<Handoff>, Error> {
     let (start, limit) = (micros(filter.from), i64::from(limit) + 1);
 
-    match filter.reason {
-        None => tx.all(
+    match &*list_name(filter.reason, filter.confirmed) {
+        "" => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
@@ -278,18 +353,18 @@ fn items(
             &[&org, &start, &end, &limit],
         ),
 
-        // CROSS JOIN, since SQLite then keeps the order of the tables: the index of reasons finds the rows in the order of the page.
-        Some(reason) => tx.all(
+        // CROSS JOIN, since SQLite then keeps the order of the tables: the index of lists finds the rows in the order of the page.
+        list => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
-                " FROM handoff_reasons AS of_reason
-             CROSS JOIN handoffs WHERE of_reason.org_id = $1 AND of_reason.reason = $2
-             AND of_reason.created_at BETWEEN $3 AND $4
-             AND handoffs.org_id = of_reason.org_id AND handoffs.created_at = of_reason.created_at
-             ORDER BY of_reason.created_at DESC LIMIT $5"
+                " FROM handoff_lists
+             CROSS JOIN handoffs WHERE handoff_lists.org_id = $1 AND handoff_lists.list = $2
+             AND handoff_lists.created_at BETWEEN $3 AND $4
+             AND handoffs.org_id = handoff_lists.org_id AND handoffs.created_at = handoff_lists.created_at
+             ORDER BY handoff_lists.created_at DESC LIMIT $5"
             ),
-            &[&org, &reason.as_str(), &start, &end, &limit],
+            &[&org, &list, &start, &end, &limit],
         ),
     }
 }
@@ -298,20 +373,20 @@ fn items(
 /// above 1.
 fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
-    let (count,): (i64,) = match filter.reason {
-        None => tx.exactly_one(
+    let (count,): (i64,) = match &*list_name(filter.reason, filter.confirmed) {
+        "" => tx.exactly_one(
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1),
                              (SELECT position - 1 FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1), 0)",
             &[&org, &before, &end],
         ),
-        Some(reason) => tx.exactly_one(
-            "SELECT COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $3
+        list => tx.exactly_one(
+            "SELECT COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $4 AND created_at <= $3
                               ORDER BY created_at DESC LIMIT 1), 0)
-                  - COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $2
+                  - COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $4 AND created_at <= $2
                               ORDER BY created_at DESC LIMIT 1),
-                             (SELECT position - 1 FROM handoff_reasons WHERE org_id = $1 AND reason = $4 ORDER BY created_at LIMIT 1), 0)",
-            &[&org, &before, &end, &reason.as_str()],
+                             (SELECT position - 1 FROM handoff_lists WHERE org_id = $1 AND list = $4 ORDER BY created_at LIMIT 1), 0)",
+            &[&org, &before, &end, &list],
         ),
     }?;
 

@@ -128,7 +128,7 @@ pub use erasures::{Erased, ErasedLegs, Erasure, ErasureNode, KeptConfiguration, 
 pub use error::{Broke, Conflict, Error, Kind, Wrong};
 pub use event::{Event, EventType, NewEvent, RegisteredPbx};
 pub use explained::{Explained, Recorded};
-pub use handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
+pub use handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, SessionHandoff};
 pub use idempotency::{Claim, RequestKey, StoredAnswer};
 pub use identify::ContactDetails;
 pub use in_force::Follower;

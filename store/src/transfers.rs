@@ -386,10 +386,11 @@ fn hand_off(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error>
     };
 
     let at = transfer.ended_at.unwrap_or(transfer.requested_at);
-    let of = handoffs::OfCall {
+    let origin = handoffs::Origin {
         id: transfer.id,
-        call: transfer.call,
+        call: Some(transfer.call),
+        confirmed: transfer.answer_confirmed == Some(true),
     };
 
-    handoffs::record_once(tx, transfer.org, of, new, at)
+    handoffs::record_once(tx, transfer.org, origin, new, at)
 }

@@ -83,6 +83,7 @@ impl DaemonSetup {
             &["quickstart", "--json", "--no-serve"],
         );
 
+        refer_callers(&folder.path().join("data/trunkline.db"));
         let credentials = Credentials {
             username: text(&made["trunk"]["auth_username"]),
             password: text(&made["trunk"]["auth_password"]),
@@ -517,6 +518,14 @@ fn program(name: &Path, folder: &Path, settings: &[(&'static str, String)]) -> C
         .current_dir(folder)
         .envs(settings.iter().map(|(name, value)| (name, value)));
     command
+}
+
+/// Has transfers go by REFER, which most tests of transfers are about: the trunk of `quickstart` has `auto`. Written into the database, since a
+/// command for each test would take longer.
+fn refer_callers(database: &Path) {
+    let database = rusqlite::Connection::open(database).expect("quickstart has made a database");
+    let changed = database.execute("UPDATE inbound_trunks SET transfer_way = 'refer'", []);
+    assert_eq!(changed.expect("the trunk is changed"), 1);
 }
 
 fn run(folder: &Path, settings: &[(&'static str, String)], arguments: &[&str]) -> Value {

@@ -3,7 +3,13 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+use trunkline_model::handoff::Report;
+use trunkline_model::record::Fact;
+use trunkline_model::settings::TransferTarget;
+use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod};
+use trunkline_sip::moment::Moment;
 use trunkline_store::{NewHandoff, Reason, handoffs};
+use uuid::Uuid;
 
 use crate::test_api::{Tenant, TestApi, all_lack, done, pass, walk};
 
@@ -331,4 +337,116 @@ async fn reading_and_reporting_need_their_scopes() {
         &[api.get(&format!("{EVENTS}?x=1"), &writer).await],
         "handoff:read",
     );
+}
+
+/// A transfer of the call with this number, whose caller has been handed over.
+fn handed_over(tenant: &Tenant, call: u128, state: TransferState, at: Moment) -> Fact {
+    Fact::Transfer(
+        Transfer {
+            id: Uuid::from_u128(call * 100),
+            call: Uuid::from_u128(call),
+            org: tenant.org,
+            session: Uuid::from_u128(call * 1000),
+            destination: None,
+            name: "human".into(),
+            target: TransferTarget::Sip("sip:desk@pbx.example".into()),
+            way: TransferMethod::Refer,
+            state,
+            sip_code: None,
+            answer_confirmed: (state == TransferState::Completed).then_some(call % 2 == 1),
+            caller_may_be_gone: false,
+            report: Report::default(),
+            requested_at: at,
+            accepted_at: Some(at),
+            ringing_at: None,
+            ended_at: Some(at),
+            handed_over: true,
+            counted_at: None,
+            kept_by: None,
+            step: 3,
+        }
+        .into(),
+    )
+}
+
+#[tokio::test]
+async fn a_handoff_says_whether_its_destination_answered() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let other = api.tenant("Other").await;
+    record(&api, &tenant, &["reported"], &[Reason::ProhibitedTopic]).await;
+    let now = crate::test_api::now();
+    api.project(&[
+        handed_over(&tenant, 1, TransferState::Completed, now),
+        handed_over(&tenant, 2, TransferState::Completed, now),
+        handed_over(&tenant, 3, TransferState::Unknown, now),
+    ])
+    .await;
+    pass(1);
+
+    let session = |call: u128| Uuid::from_u128(call * 1000).to_string();
+    for (call, state, confirmed) in [
+        (1, "completed", true),
+        (2, "completed", false),
+        (3, "unknown", false),
+    ] {
+        let path = format!("{EVENTS}/by-session/{}", session(call));
+        let page = api.get(&path, &tenant.token).await.with(200);
+        let items = page["items"].as_array().expect("items");
+        assert_eq!(items.len(), 1, "{page}");
+        let item = &items[0];
+        assert_eq!(item["id"], json!(Uuid::from_u128(call * 100)), "{page}");
+        assert_eq!(item["transfer_state"], state, "{page}");
+        assert_eq!(item["confirmed"], confirmed, "{page}");
+        assert_eq!(item["reasons"], json!(["ai_implied_handoff"]), "{page}");
+
+        let foreign = api.get(&path, &other.token).await.with(200);
+        assert_eq!(foreign, json!({"items": []}));
+    }
+    let reported = api
+        .get(&format!("{EVENTS}/by-session/reported"), &tenant.token)
+        .await
+        .with(200);
+    let item = &reported["items"][0];
+    assert_eq!(item["confirmed"], true, "{reported}");
+    assert_eq!(item["transfer_state"], Value::Null, "{reported}");
+
+    // Its cursor and its total belong to the filter.
+    for (filter, sessions_of) in [
+        ("confirmed=true", vec![session(1), "reported".to_owned()]),
+        ("confirmed=false", vec![session(3), session(2)]),
+        (
+            "confirmed=true&reason=prohibited_topic",
+            vec!["reported".to_owned()],
+        ),
+        ("confirmed=false&reason=prohibited_topic", vec![]),
+    ] {
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("{EVENTS}?limit=1&{filter}{cursor}");
+            let page = api.get(&path, &tenant.token).await.with(200);
+            assert_eq!(page["total"], sessions_of.len(), "{filter}: {page}");
+            seen.extend(sessions(&page).into_iter().map(str::to_owned));
+            match page["next"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        seen.sort();
+        let mut expected = sessions_of.clone();
+        expected.sort();
+        assert_eq!(seen, expected, "{filter}");
+    }
+
+    let page = api
+        .get(&format!("{EVENTS}?limit=1&confirmed=true"), &tenant.token)
+        .await
+        .with(200);
+    let next = page["next"].as_str().expect("another page");
+    let other_filter = format!("{EVENTS}?confirmed=false&cursor={next}");
+    api.get(&other_filter, &tenant.token).await.with(400);
+    api.get(&format!("{EVENTS}?confirmed=maybe"), &tenant.token)
+        .await
+        .with(400);
 }

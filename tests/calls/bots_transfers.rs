@@ -111,7 +111,7 @@ fn dial_and_refer_transfer_to_destinations_of_the_agent() {
     ];
 
     for (place, (case, verb, expected)) in cases.into_iter().enumerate() {
-        let steps = [Refer, ACCEPTED, RINGING, DONE, ByeComes];
+        let steps = [Refer, ACCEPTED, RINGING, Pause(1_000), DONE, ByeComes];
         let pbx = daemon.caller().takes(&steps);
         let (bot, start) = begun(&server);
         let (status, body) = post(&daemon, &start, &token, &twiml(&verb));
@@ -425,7 +425,7 @@ fn a_transfer_while_the_bot_is_gone_goes_on() {
     }
 
     let (daemon, server, token) = served();
-    let steps = [Refer, ACCEPTED, Pause(1_000), RINGING, DONE, ByeComes];
+    let steps = [Refer, ACCEPTED, RINGING, Pause(1_000), DONE, ByeComes];
     let pbx = daemon.caller().takes(&steps);
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>Sales</Dial>"));

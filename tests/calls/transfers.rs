@@ -40,6 +40,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
         Answer("202 Accepted", ""),
         Notify("SIP/2.0 100 Trying", "active;expires=60"),
         Notify("SIP/2.0 180 Ringing", "active;expires=60"),
+        Pause(1_000),
         Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
         ByeComes,
     ]);
@@ -104,7 +105,8 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     assert_eq!(handoff["sentiment"], "happy", "{handoff}");
 }
 
-/// Behaviours of PBXs after the REFER, and their outcomes: status and transfer of the record, and the number of handoffs.
+/// Behaviours of PBXs after the REFER, and their outcomes: status and transfer of the record, and the number of handoffs. `unconfirmed` is
+/// `completed` with the reason `transfer_unconfirmed`.
 #[test]
 fn every_way_of_a_pbx_has_its_outcome() {
     if !tools(&["sipp"]) {
@@ -128,7 +130,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
         (
             "200 before anybody can have answered, then BYE",
             &[Refer, ACCEPTED, DONE, Pause(100), Bye],
-            ["transferred", "completed"],
+            ["unconfirmed", "completed"],
             None,
             1,
         ),
@@ -142,21 +144,21 @@ fn every_way_of_a_pbx_has_its_outcome() {
         (
             "no NOTIFY at all, then BYE",
             &[Refer, ACCEPTED, Pause(100), Bye],
-            ["transferred", "unknown"],
+            ["unconfirmed", "unknown"],
             None,
             1,
         ),
         (
             "BYE while it rings",
             &[Refer, ACCEPTED, RINGING, Bye],
-            ["transferred", "unknown"],
+            ["unconfirmed", "unknown"],
             None,
             1,
         ),
         (
             "BYE, then NOTIFY",
             &[Refer, ACCEPTED, RINGING, Bye, Pause(50), DONE],
-            ["transferred", "completed"],
+            ["unconfirmed", "completed"],
             None,
             1,
         ),
@@ -174,7 +176,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
         ),
         (
             "NOTIFY before 202",
-            &[Refer, RINGING, ACCEPTED, DONE, ByeComes],
+            &[Refer, RINGING, ACCEPTED, LATER, DONE, ByeComes],
             ["transferred", "completed"],
             None,
             1,
@@ -182,7 +184,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
         (
             "no subscription",
             &[Refer, Answer("200 OK", "Refer-Sub: false"), Pause(100), Bye],
-            ["transferred", "unknown"],
+            ["unconfirmed", "unknown"],
             None,
             1,
         ),
@@ -222,7 +224,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
                 Pause(100),
                 Bye,
             ],
-            ["transferred", "unknown"],
+            ["unconfirmed", "unknown"],
             None,
             1,
         ),
@@ -236,7 +238,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
                 DONE,
                 ByeComes,
             ],
-            ["transferred", "completed"],
+            ["unconfirmed", "completed"],
             None,
             1,
         ),
@@ -248,6 +250,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
                 Refer,
                 ACCEPTED,
                 RINGING,
+                LATER,
                 DONE,
                 ByeComes,
             ],
@@ -287,7 +290,12 @@ fn every_way_of_a_pbx_has_its_outcome() {
         assert_eq!(answer, 202, "{case}: {begun}");
         let trace = pbx.finish();
         let record = daemon.records(place + 1).remove(0);
+        let (status, reason) = match status {
+            "unconfirmed" => ("completed", Some("transfer_unconfirmed")),
+            status => (status, None),
+        };
         assert_eq!(record["status"], status, "{case}: {record}\n{trace}");
+        assert_eq!(record["reason"], json!(reason), "{case}: {record}");
         assert_eq!(
             record["transfer"]["state"], state,
             "{case}: {record}\n{trace}"

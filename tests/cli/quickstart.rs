@@ -88,6 +88,9 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         assert_eq!(first[same], second[same], "{same}");
     }
 
+    let trunk = shell.json(&["trunk", "show", "--org", "Quickstart"]);
+    assert_eq!(trunk["transfer_way"], "auto", "{trunk}");
+
     let keys = || shell.json(&["key", "list", "--org", "Quickstart"]);
     let [only] = keys()
         .as_array()

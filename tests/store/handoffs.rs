@@ -28,7 +28,12 @@ fn all(reason: Option<Reason>) -> HandoffFilter {
 }
 
 fn between(reason: Option<Reason>, from: Moment, to: Moment) -> HandoffFilter {
-    HandoffFilter { reason, from, to }
+    HandoffFilter {
+        reason,
+        confirmed: None,
+        from,
+        to,
+    }
 }
 
 async fn handoffs_are_kept_as_given(db: &TestDb) {

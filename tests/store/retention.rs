@@ -390,6 +390,7 @@ async fn old_handoffs_go(db: &TestDb) {
 
     for (org, left) in [(ours, 31), (theirs, 40)] {
         let filter = HandoffFilter {
+            confirmed: None,
             reason: None,
             from: day(0),
             to: day(100),

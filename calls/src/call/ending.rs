@@ -232,8 +232,10 @@ impl Call {
         }
 
         self.abandon(cx);
+        // A transfer whose outcome isn't confirmed is a matter of the record, and no cause of the BYE.
+        let cause = end.reason.filter(|why| *why != Reason::TransferUnconfirmed);
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
-            let content = end.reason.map(ByeContent::ours).unwrap_or_default();
+            let content = cause.map(ByeContent::ours).unwrap_or_default();
             self.bridge.send_bye(cx, id, content);
         }
 

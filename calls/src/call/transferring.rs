@@ -9,7 +9,6 @@ use trunkline_sip::wheel::TimerId;
 
 use super::Call;
 use crate::bye::ByeContent;
-use crate::call_end::CallEnd;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
@@ -145,7 +144,7 @@ impl Call {
                 }
 
                 TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
-                TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
+                TransferStep::Leave(end) => self.leave(cx, end),
                 TransferStep::HangUp(reason) => self.hang_up(cx, reason),
                 TransferStep::CallEnd(ended) => cx.core.fact(Fact::Ended(ended)),
             }

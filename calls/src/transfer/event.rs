@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_model::record::{Ended, HangupBy, Status};
+use trunkline_model::record::Ended;
 use trunkline_model::transfer::{Transfer, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 
 use super::plan::Plan;
+use crate::call_end::CallEnd;
 use crate::dial_failure::DialFailure;
 use crate::ids::LegId;
 use crate::pbx::Pbx;
@@ -158,7 +159,7 @@ pub(crate) enum TransferStep<R> {
     /// Leaves open whether the PBX has the caller: the flow of a built-in agent goes on if the caller is still here after 10 s.
     Unresolved,
     /// Ends both legs normally.
-    Leave(Status, HangupBy),
+    Leave(CallEnd),
     /// Ends the call for that reason.
     HangUp(Reason),
     /// Records the end of the call.

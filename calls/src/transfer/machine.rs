@@ -12,9 +12,10 @@
 
 use std::time::Duration;
 
-use trunkline_model::record::{Ended, HangupBy, Status};
+use trunkline_model::record::{Ended, HangupBy};
 use trunkline_model::transfer::{self as record, TransferMethod, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
 use super::event::{
@@ -34,8 +35,8 @@ use crate::refusal::Reason;
 const MOST_REFERS: u8 = 5;
 /// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
-/// A 200 that comes this soon after the 202, and without an 18x, doesn't prove an answer: by default FreeSWITCH and Asterisk send it as soon as they
-/// begin.
+/// A 200 that comes this soon after the 202 or the last progress doesn't prove an answer: a PBX sends it as soon as it has begun, or as soon as audio
+/// flows to the caller.
 pub(super) const TOO_SOON: Duration = Duration::from_millis(500);
 /// Longest wait for the answer to a probe. Without one the transfer fails.
 const PROBED: Duration = Duration::from_secs(5);
@@ -61,6 +62,8 @@ pub(super) struct Transfer<R> {
     pub(super) permit: Option<Permit>,
     /// Last status reported for the destination.
     pub(super) heard: u16,
+    /// Time of the last NOTIFY of progress (1xx).
+    progress_at: Option<Moment>,
     /// Status of the failed bridge before REFER.
     pub(super) bridge_failure: Option<u16>,
     /// It has failed after the PBX had surely begun it: only then does a caller who is heard afterwards prove that the PBX keeps callers.
@@ -156,6 +159,7 @@ impl<R> Transfer<R> {
             sent,
             permit: None,
             heard: 100,
+            progress_at: None,
             bridge_failure: None,
             has_failed_after_refer: false,
             agent_gone: false,
@@ -372,26 +376,33 @@ impl<R> Transfer<R> {
         steps: &mut Steps<R>,
     ) {
         self.accepted(call, steps);
-        let record = &mut self.record;
 
         match status {
             Some(200..=299) => {
-                let is_ringback = call.pbx.is_some_and(Pbx::takes_ringback_for_answer);
-                let too_soon_after = match record.ringing_at {
-                    Some(rang_at) => is_ringback.then_some(rang_at),
-                    None => record.accepted_at,
-                };
-                let is_too_soon = too_soon_after.is_some_and(|at| call.now.since(at) < TOO_SOON);
-                record.answer_confirmed = Some(!is_too_soon);
+                self.record.answer_confirmed = Some(self.proves_answer(call));
                 self.settle(TransferOutcome::Completed, call, steps);
             }
             Some(status @ 300..) => self.on_refer_failed(status, call, steps),
-            Some(status @ 180..=189) if record.state == record::State::Accepted => {
-                self.rings(status, call, steps);
+            Some(status) => {
+                self.progress_at = Some(call.now);
+                let is_ringing = matches!(status, 180..=189);
+                if is_ringing && self.record.state == record::State::Accepted {
+                    self.rings(status, call, steps);
+                }
                 self.await_notify(subscription, call, steps);
             }
-            Some(_) | None => self.await_notify(subscription, call, steps),
+            None => self.await_notify(subscription, call, steps),
         }
+    }
+
+    /// Returns whether a 2xx that comes now shows that the destination has answered, and not merely that the PBX has begun to call it.
+    fn proves_answer(&self, call: CallFacts) -> bool {
+        let reports_early = call.pbx.is_some_and(Pbx::reports_early);
+        if reports_early && self.progress_at.is_none() {
+            return false;
+        }
+        let last = self.record.accepted_at.max(self.progress_at);
+        last.is_none_or(|at| call.now.since(at) > TOO_SOON)
     }
 
     /// Waits for the next NOTIFY, unless this was the last one.
@@ -480,8 +491,11 @@ impl<R> Transfer<R> {
             State::AwaitingBye => self.leave_handed_over(steps),
             State::Doubting => steps.push(TransferStep::HangUp(Reason::CallerLost)),
             State::Unresolved => {
+                // The agent has hung up for the transfer's sake, which is all that is known of it.
+                self.record.handed_over = true;
+                self.record(steps);
                 self.wait(State::Settled, None, steps);
-                steps.push(TransferStep::Leave(Status::Completed, HangupBy::Agent));
+                steps.push(TransferStep::Leave(self.end_handed_over(HangupBy::Agent)));
             }
             State::Parting(_) => self.settle(self.unheard(), call, steps),
             State::AwaitingAck

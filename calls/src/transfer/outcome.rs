@@ -7,6 +7,8 @@ use trunkline_model::transfer as record;
 
 use super::event::{CallFacts, Steps, TransferOutcome, TransferStep};
 use super::machine::{State, Transfer};
+use crate::call_end::CallEnd;
+use crate::refusal::Reason;
 
 /// Time after the caller's BYE in which a NOTIFY still counts.
 const AFTER_BYE: Duration = Duration::from_secs(1);
@@ -40,7 +42,27 @@ impl<R> Transfer<R> {
     }
 
     pub(super) fn leave_handed_over(&self, steps: &mut Steps<R>) {
-        steps.push(TransferStep::Leave(Status::Transferred, HangupBy::Platform));
+        let end = self.end_handed_over(HangupBy::Platform);
+        steps.push(TransferStep::Leave(end));
+    }
+
+    /// Returns the end of a call whose caller has been handed over. It counts as transferred only if the destination is known to have answered.
+    pub(super) fn end_handed_over(&self, by: HangupBy) -> CallEnd {
+        match self.record.answer_confirmed {
+            Some(true) => CallEnd::of_answered(Status::Transferred, by),
+            Some(false) | None => CallEnd {
+                reason: Some(Reason::TransferUnconfirmed),
+                ..CallEnd::of_answered(Status::Completed, by)
+            },
+        }
+    }
+
+    /// Writes the same into an end that something else has brought; its own reason stays.
+    fn note_handed_over(&self, ended: &mut Ended) {
+        let end = self.end_handed_over(ended.hangup_by);
+        ended.status = end.status;
+        let reason = end.reason.map(|reason| reason.code().into());
+        ended.reason = ended.reason.take().or(reason);
     }
 
     /// Notes that the PBX has the caller; the trunk learns this if an accepted REFER has failed before.
@@ -71,14 +93,14 @@ impl<R> Transfer<R> {
         match self.state {
             // The PBX has reported 2xx, so this BYE completes the transfer, from whichever side it comes.
             State::AwaitingBye => {
-                ended.status = Status::Transferred;
+                self.note_handed_over(&mut ended);
                 self.wait(State::Settled, None, steps);
             }
 
             // The PBX accepted the REFER, reported no outcome and hangs up, as one does that has moved the caller.
             State::Unresolved if has_caller_left => {
                 self.record.handed_over = true;
-                ended.status = Status::Transferred;
+                self.note_handed_over(&mut ended);
                 self.wait(State::Settled, None, steps);
                 self.record(steps);
             }
@@ -133,7 +155,7 @@ impl<R> Transfer<R> {
             let may_be_there = !matches!(outcome, TransferOutcome::Failed(_));
             if may_be_there {
                 self.record.handed_over = true;
-                ended.status = Status::Transferred;
+                self.note_handed_over(&mut ended);
             }
             self.close(outcome, call, steps);
             return steps.push(TransferStep::CallEnd(ended));
@@ -163,7 +185,10 @@ impl<R> Transfer<R> {
                 self.wait(State::Settled, None, steps);
                 steps.push(match alone {
                     // Without its agent, the caller has no call to go back to.
-                    true => TransferStep::Leave(Status::Completed, HangupBy::Agent),
+                    true => {
+                        let end = CallEnd::of_answered(Status::Completed, HangupBy::Agent);
+                        TransferStep::Leave(end)
+                    }
                     false => TransferStep::Resume,
                 });
             }

@@ -103,7 +103,7 @@ fn referred() -> Vec<Case> {
                 call.caller.talk.refers.expires = 5;
                 call.caller.talk.refers.news[1].after = seconds(50);
             },
-            record: "transferred 200 - caller",
+            record: "completed 200 transfer_unconfirmed caller",
             transfer: "refer unknown -",
             sends: &[(CALLER, "REFER", 1)],
         },

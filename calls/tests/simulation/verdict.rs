@@ -219,7 +219,16 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
         return Some("transferred to nobody");
     }
     let completed = ended.status == Status::Completed;
-    (completed && gone).then_some("handed over, and not recorded")
+    let confirmed = last.is_some_and(|last| last.answer_confirmed == Some(true));
+    if completed && gone && confirmed {
+        return Some("handed over, and not recorded");
+    }
+    let reason = ended.reason.as_deref();
+    let unconfirmed = reason == Some("transfer_unconfirmed");
+    if completed && gone && reason.is_none() {
+        return Some("handed over without a word on who answered");
+    }
+    (unconfirmed && (!completed || !gone || confirmed)).then_some("said to be unconfirmed")
 }
 
 /// Returns whether a transfer leaves the outcome that it had, or returns to an earlier state. A transfer that changes from REFER to bridge,

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 use trunkline_capture::flow;
 use trunkline_capture::import::import;
-use trunkline_store::{Handoff, handoffs};
+use trunkline_store::{SessionHandoff, handoffs};
 
 use super::backend::{items, query, text};
 use super::board::{Boards, Part};
@@ -45,7 +45,7 @@ struct Shown {
     config: Value,
     trace: Value,
     /// Handoffs of the call's session, newest first.
-    handoffs: Vec<Handoff>,
+    handoffs: Vec<SessionHandoff>,
 }
 
 impl Shown {
@@ -320,7 +320,8 @@ fn transfer(transfer: &Value) -> Markup {
     }
 }
 
-fn handed_off(handoff: &Handoff) -> Markup {
+fn handed_off(of_session: &SessionHandoff) -> Markup {
+    let handoff = &of_session.handoff;
     let reasons: Vec<_> = handoff
         .reasons
         .iter()
@@ -330,6 +331,7 @@ fn handed_off(handoff: &Handoff) -> Markup {
     html! {
         dl {
             dt { "When" } dd { (moment(handoff.created_at)) }
+            dt { "Confirmed" } dd { @if handoff.confirmed { "yes" } @else { "no: nothing has shown that the destination answered" } }
             dt { "Reasons" } dd { (reasons.join(", ")) }
             @if let Some(sentiment) = handoff.sentiment { dt { "Sentiment" } dd { (sentiment.as_str()) } }
             dt { "Summary" } dd { (handoff.summary) }

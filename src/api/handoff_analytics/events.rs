@@ -8,13 +8,18 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_model::handoff::Report;
+use trunkline_model::transfer::State as TransferState;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, handoffs};
+use trunkline_store::{
+    Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, SessionHandoff, handoffs,
+};
+use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Choice, ListOf, Text};
 use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
@@ -56,6 +61,8 @@ impl From<Handoff> for HandoffView {
 #[serde(deny_unknown_fields)]
 pub(super) struct HandoffFilters {
     reason: Option<Reason>,
+    #[serde(default)]
+    confirmed: Option<bool>,
     start_date: Option<Moment>,
     end_date: Option<Moment>,
     window: Option<(Moment, Moment)>,
@@ -64,8 +71,11 @@ pub(super) struct HandoffFilters {
 /// Filters are equal if the requests were.
 impl PartialEq for HandoffFilters {
     fn eq(&self, other: &Self) -> bool {
-        (self.reason, self.start_date, self.end_date)
-            == (other.reason, other.start_date, other.end_date)
+        let asked = |filters: &Self| {
+            let dates = (filters.start_date, filters.end_date);
+            (filters.reason, filters.confirmed, dates)
+        };
+        asked(self) == asked(other)
     }
 }
 
@@ -73,6 +83,7 @@ impl HandoffFilters {
     fn read(query: &mut Query) -> Self {
         Self {
             reason: query.read("reason", |text| REASON.meaning(text)),
+            confirmed: query.switch("confirmed").map(|word| word == "true"),
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
             window: None,
@@ -87,7 +98,7 @@ impl HandoffFilters {
     }
 }
 
-/// `GET /handoff-analytics/events?reason&start_date&end_date&limit&cursor`: newest first. Both dates are inclusive; without them
+/// `GET /handoff-analytics/events?reason&confirmed&start_date&end_date&limit&cursor`: newest first. Both dates are inclusive; without them
 /// the list covers the last 30 days.
 pub(super) async fn list(
     State(api): State<Api>,
@@ -103,6 +114,7 @@ pub(super) async fn list(
     query.finish()?;
     let filter = HandoffFilter {
         reason: paging.filters.reason,
+        confirmed: paging.filters.confirmed,
         from,
         to,
     };
@@ -113,6 +125,62 @@ pub(super) async fn list(
         .await?;
 
     Ok(paging.page(page, HandoffView::from))
+}
+
+/// Most handoffs of a session that are shown: its newest ones.
+const MAX_OF_SESSION: u32 = 100;
+
+/// A handoff of one session, with what the list doesn't show.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionHandoff")]
+pub(super) struct SessionHandoffView {
+    id: Uuid,
+    #[serde(flatten)]
+    handoff: HandoffView,
+    /// State of the transfer that made the handoff; `null` for a reported one.
+    transfer_state: Option<TransferState>,
+    /// The destination is known to have answered, or the handoff was reported.
+    confirmed: bool,
+}
+
+impl From<SessionHandoff> for SessionHandoffView {
+    fn from(of: SessionHandoff) -> Self {
+        Self {
+            id: of.handoff.id,
+            confirmed: of.handoff.confirmed,
+            transfer_state: of.transfer_state,
+            handoff: of.handoff.into(),
+        }
+    }
+}
+
+/// The handoffs of a session.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionHandoffs")]
+pub(super) struct SessionHandoffs {
+    items: Vec<SessionHandoffView>,
+}
+
+/// `GET /handoff-analytics/events/by-session/{session_id}`: its newest hundred, newest first. A session without any, or of another org, has none.
+pub(super) async fn of_session(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<SessionHandoffs>, ApiError> {
+    caller.needs(READ)?;
+    query.finish()?;
+    let org = caller.org;
+    // An escape that isn't UTF-8 names no session.
+    let session = named.text("session_id").unwrap_or_default().to_owned();
+    let found = api
+        .read_of(org, move |tx| {
+            handoffs::of_session(tx, org, &session, MAX_OF_SESSION)
+        })
+        .await?;
+
+    let items = found.into_iter().map(SessionHandoffView::from).collect();
+    Ok(Json(SessionHandoffs { items }))
 }
 
 /// `POST /handoff-analytics/events {session_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff

@@ -5,6 +5,7 @@ mod events;
 pub(in crate::api) use events::{HandoffView, report};
 
 use axum::routing::get;
+use serde_json::json;
 use trunkline_store::Reason;
 
 use super::idempotency::once;
@@ -14,12 +15,15 @@ use super::query::date_schema;
 use super::routes::Routes;
 
 pub(super) fn router() -> Routes {
-    Routes::new().route("/events", get(events::list).post(once(events::create)))
+    Routes::new()
+        .route("/events", get(events::list).post(once(events::create)))
+        .route("/events/by-session/{session_id}", get(events::of_session))
 }
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "Handoff analytics";
     const EVENTS: &str = "/handoff-analytics/events";
+    const OF_SESSION: &str = "/handoff-analytics/events/by-session/{session_id}";
 
     builder.add(
         "get",
@@ -30,6 +34,11 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
             op.tag(TAG)
                 .org("handoff:read")
                 .query_of::<Reason>("reason", "Only handoffs that include this reason.")
+                .query(
+                    "confirmed",
+                    json!({"type": "boolean"}),
+                    "Only handoffs whose destination is known to have answered (reported ones count), or only the others.",
+                )
                 .query(
                     "start_date",
                     date_schema(),
@@ -42,6 +51,18 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 )
                 .paged()
                 .gives::<Page<events::HandoffView>>(200)
+        },
+    );
+
+    builder.add(
+        "get",
+        OF_SESSION,
+        "listHandoffsOfSession",
+        "Handoffs of one session, newest first: the hundred newest",
+        |op| {
+            op.tag(TAG)
+                .org("handoff:read")
+                .gives::<events::SessionHandoffs>(200)
         },
     );
 

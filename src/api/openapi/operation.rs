@@ -169,7 +169,7 @@ impl<'g> Operation<'g> {
                 .strip_prefix('{')
                 .and_then(|part| part.strip_suffix('}'))
             {
-                operation.parameter("path", parameter, in_path(parameter), true, None);
+                operation.parameter("path", parameter, in_path(path, parameter), true, None);
                 // A partner gets 403 also for an org that doesn't exist. Operations on something within an org
                 // add their 404.
                 if !operation.partners {
@@ -390,8 +390,12 @@ impl<'g> Operation<'g> {
     }
 }
 
-fn in_path(parameter: &str) -> Value {
+fn in_path(path: &str, parameter: &str) -> Value {
     match parameter {
+        // A runtime that isn't Trunkline's names its sessions as it likes.
+        "session_id" if path.starts_with("/handoff-analytics") => {
+            json!({"type": "string", "minLength": 1, "maxLength": 255})
+        }
         "phone_number" => json!({"type": "string", "pattern": E164::PATTERN}),
         "externalId" => json!({"type": "string", "minLength": 1, "maxLength": 255}),
         _ => json!({"type": "string", "format": "uuid"}),

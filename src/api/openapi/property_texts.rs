@@ -135,6 +135,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Whether a confirmation page comes first, so that software which opens links doesn't use the link up.",
         "",
     ),
+    (
+        "confirmed",
+        "Whether the destination is known to have answered; true for a handoff that was reported.",
+        "",
+    ),
     ("contact", "The contact.", ""),
     (
         "contact_id",

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::call_filters::CallFilters;
 use super::calls::CallView;
+use super::transfer_view::TransferView;
 use crate::api::Api;
 use crate::api::csv::{foreign, plain};
 use crate::api::export::{Batch, ExportRow, ExportRows};
@@ -16,7 +17,7 @@ use crate::api::feed_page::FeedPaging;
 const BATCH: u32 = 200;
 
 /// Columns of the CSV.
-const COLUMNS: [&str; 33] = [
+const COLUMNS: [&str; 34] = [
     "id",
     "session_id",
     "agent_id",
@@ -42,6 +43,7 @@ const COLUMNS: [&str; 33] = [
     "runtime_call_id",
     "transfer_id",
     "transfer_state",
+    "transfer_confirmed",
     "caller_withheld",
     "metadata",
     "media_received_mos",
@@ -146,6 +148,7 @@ impl ExportRow for CallView {
             foreign(self.runtime_call_id.as_deref().unwrap_or_default()),
             text(transfer.map(|transfer| transfer.id)),
             text(transfer.map(|transfer| transfer.state.as_str())),
+            text(transfer.map(TransferView::is_confirmed)),
             plain(if self.caller_withheld {
                 "true"
             } else {

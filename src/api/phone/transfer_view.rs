@@ -40,6 +40,13 @@ pub(crate) struct TransferView {
     ended_at: Option<String>,
 }
 
+impl TransferView {
+    /// Returns whether the destination is known to have answered.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.answer_confirmed == Some(true)
+    }
+}
+
 impl From<CallTransfer> for TransferView {
     fn from(transfer: CallTransfer) -> Self {
         let mut reasons = transfer.reasons;

@@ -15,5 +15,13 @@ pub(super) const HANDOFF: &[&str] = &[
     "sentiment",
     "summary",
 ];
+pub(super) const SESSION_HANDOFF: &[&str] = &[
+    "id",
+    "created_at",
+    "confirmed",
+    "transfer_state",
+    "reasons",
+    "summary",
+];
 pub(super) const NETWORK: &[&str] = &["network", "org_id", "created_at"];
 pub(super) const PEER: &[&str] = &["peer", "org_id", "created_at"];

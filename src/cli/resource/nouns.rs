@@ -2,7 +2,7 @@
 //! columns of lists.
 
 use super::adaptation::{self, Adaptation};
-use super::columns::{HANDOFF, NETWORK, ORG, PEER};
+use super::columns::{HANDOFF, NETWORK, ORG, PEER, SESSION_HANDOFF};
 pub(super) use super::named::{list_of, noun_of};
 
 /// Fields of `updatePartner` that the verbs for one of them don't take.
@@ -269,6 +269,7 @@ pub(super) const NOUNS: &[Noun] = &[
         about: "Hand-offs that agents report",
         verbs: &[
             verb("list", "listHandoffEvents").showing(HANDOFF),
+            verb("session", "listHandoffsOfSession").showing(SESSION_HANDOFF),
             verb("report", "reportHandoff"),
         ],
         ..NOUN

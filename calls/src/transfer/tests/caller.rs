@@ -99,7 +99,8 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
         TransferEvent::AgentLeft,
     ]);
     assert_eq!(story.on(unheard()), "unknown 5s");
-    assert_eq!(story.on(TransferEvent::TimedOut), "- leave:Completed:Agent");
+    let left = "unknown+ - leave:Completed:Agent:transfer_unconfirmed";
+    assert_eq!(story.on(TransferEvent::TimedOut), left);
 }
 
 #[test]
@@ -111,11 +112,14 @@ fn a_caller_that_left_is_handed_over_unless_the_pbx_says_otherwise() {
             ended(HangupBy::Callee),
         ])
     };
-    assert_eq!(parting().on(notified(200)), "completed+ - end:Transferred");
+    let end = "completed+ - end:Completed:transfer_unconfirmed";
+    assert_eq!(parting().on(notified(200)), end, "at once");
+    let end = "completed+ - end:Transferred";
+    assert_eq!(parting().seconds(1).on(notified(200)), end);
     assert_eq!(parting().on(notified(486)), "failed486 - end:Completed");
     assert_eq!(
         parting().on(TransferEvent::TimedOut),
-        "unknown+ - end:Transferred"
+        "unknown+ - end:Completed:transfer_unconfirmed"
     );
     let mut unasked =
         Story::of(by_refer()).after([TransferEvent::Acknowledged, ended(HangupBy::Caller)]);

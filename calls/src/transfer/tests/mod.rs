@@ -124,9 +124,15 @@ fn said(steps: Steps<&'static str>) -> String {
         TransferStep::Dial(route) => format!("dial:{route}"),
         TransferStep::Resume => "resume".to_owned(),
         TransferStep::Unresolved => "unresolved".to_owned(),
-        TransferStep::Leave(status, by) => format!("leave:{status:?}:{by:?}"),
+        TransferStep::Leave(end) => match end.reason {
+            None => format!("leave:{:?}:{:?}", end.status, end.by),
+            Some(reason) => format!("leave:{:?}:{:?}:{}", end.status, end.by, reason.code()),
+        },
         TransferStep::HangUp(reason) => format!("hangup:{reason:?}"),
-        TransferStep::CallEnd(ended) => format!("end:{:?}", ended.status),
+        TransferStep::CallEnd(ended) => match &ended.reason {
+            None => format!("end:{:?}", ended.status),
+            Some(reason) => format!("end:{:?}:{reason}", ended.status),
+        },
     });
     let words: Vec<String> = words.collect();
 

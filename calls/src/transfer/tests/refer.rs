@@ -4,28 +4,52 @@ use super::*;
 
 #[test]
 fn an_answer_is_confirmed_unless_it_came_too_soon() {
-    for (case, pbx, rings, seconds, confirmed) in [
-        ("200 at once", None, false, 0, false),
-        ("200 after a while", None, false, 1, true),
-        ("200 at once after 180", None, true, 0, true),
-        (
-            "Asterisk plays ringing",
-            Some(Pbx::Asterisk),
-            true,
-            0,
-            false,
-        ),
-        ("Asterisk, an answer", Some(Pbx::Asterisk), true, 1, true),
-        ("FreePBX plays ringing", Some(Pbx::FreePbx), true, 0, false),
+    const BEGIN_EARLY: [Pbx; 3] = [Pbx::Asterisk, Pbx::FreePbx, Pbx::FreeSwitch];
+    const WAIT: [Option<Pbx>; 2] = [None, Some(Pbx::ThreeCx)];
+
+    // The statuses that are reported first, each a second after the one before; the time until the 200; whether it confirms the answer at a PBX that
+    // may report early, and at any other.
+    for (case, reported, seconds, early, other) in [
+        ("200 at once", &[][..], 0, false, false),
+        ("200 after a while", &[], 1, false, true),
+        ("200 with the 180", &[180], 0, false, false),
+        ("200 with the last 180", &[180, 180], 0, false, false),
+        ("200 with the 100", &[100], 0, false, false),
+        ("200 after the 100", &[100], 1, true, true),
+        ("200 after the 180", &[100, 180], 1, true, true),
     ] {
-        let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
-        story.call.pbx = pbx;
-        if rings {
-            story.on(notified(180));
+        let early = BEGIN_EARLY.map(|pbx| (Some(pbx), early));
+        for (pbx, confirmed) in early.into_iter().chain(WAIT.map(|pbx| (pbx, other))) {
+            let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
+            story.call.pbx = pbx;
+            for status in reported {
+                story = story.seconds(1);
+                story.on(notified(*status));
+            }
+            let mut story = story.seconds(seconds);
+            story.on(notified(200));
+            let said = story.record().answer_confirmed;
+            assert_eq!(said, Some(confirmed), "{case}, {pbx:?}");
         }
-        let mut story = story.seconds(seconds);
-        story.on(notified(200));
-        assert_eq!(story.record().answer_confirmed, Some(confirmed), "{case}");
+    }
+}
+
+#[test]
+fn a_call_counts_as_transferred_once_its_destination_is_known_to_have_answered() {
+    let completed = |seconds| {
+        let story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
+        story.seconds(seconds).after([notified(200)])
+    };
+    for (seconds, left, ended_by_pbx) in [
+        (1, "leave:Transferred:Platform", "- end:Transferred"),
+        (
+            0,
+            "leave:Completed:Platform:transfer_unconfirmed",
+            "- end:Completed:transfer_unconfirmed",
+        ),
+    ] {
+        assert_eq!(completed(seconds).on(TransferEvent::TimedOut), left);
+        assert_eq!(completed(seconds).on(ended(HangupBy::Callee)), ended_by_pbx);
     }
 }
 
@@ -100,7 +124,8 @@ fn a_second_180_says_nothing_new() {
 #[test]
 fn an_answer_is_no_longer_too_soon_when_that_time_has_passed() {
     let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
-    story.call.now = story.call.now + TOO_SOON;
+    let millisecond = std::time::Duration::from_millis(1);
+    story.call.now = story.call.now + TOO_SOON + millisecond;
     story.on(notified(200));
     assert_eq!(story.record().answer_confirmed, Some(true));
 }
