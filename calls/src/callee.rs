@@ -249,6 +249,7 @@ impl Callee {
                 address: reach.address,
                 uri: reach.uri,
                 by: reach.by,
+                route: reach.route,
                 named: NamedBy::Tenant,
             })
         });

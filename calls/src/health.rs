@@ -325,6 +325,7 @@ mod tests {
             transport: Transport::Udp,
             address: SocketAddr::from(([192, 0, 2, 1], 5060)),
             by: None,
+            route: None,
             named: NamedBy::Tenant,
         }
     }

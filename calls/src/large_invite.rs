@@ -157,6 +157,7 @@ mod tests {
             transport: Transport::Udp,
             address: at(port),
             by: None,
+            route: None,
             named: NamedBy::Tenant,
         };
 
@@ -198,6 +199,7 @@ mod tests {
                 transport,
                 address: std::net::SocketAddr::from(([192, 0, 2, 1], 5060)),
                 by: None,
+                route: None,
                 named: NamedBy::Tenant,
             };
             assert_eq!(leaves_choice(&target), is_ours, "{case}");

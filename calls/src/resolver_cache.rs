@@ -140,6 +140,7 @@ mod tests {
             uri: "sip:edge.example.com".into(),
             transport: Transport::Udp,
             by: None,
+            route: None,
             named: Default::default(),
             address: address.parse().unwrap(),
         }

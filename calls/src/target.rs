@@ -25,6 +25,8 @@ pub struct Target {
     pub address: SocketAddr,
     /// Flow to send by, if it is fixed: a registered PBX is reached by the flow of its REGISTER.
     pub by: Option<Flow>,
+    /// Its Route header: the path by which a PBX has registered (RFC 3327).
+    pub route: Option<Box<str>>,
     /// Party that named the address.
     pub named: NamedBy,
 }
@@ -92,6 +94,7 @@ impl DialTarget {
             transport: by.transport,
             address: by.peer,
             by: Some(by),
+            route: None,
             named: NamedBy::Tenant,
         })
     }
@@ -318,6 +321,7 @@ pub fn dial_target(uri: &str) -> Option<DialTarget> {
             transport,
             address: SocketAddr::new(ip, port),
             by: None,
+            route: None,
             named: NamedBy::Tenant,
         })
     };
@@ -350,6 +354,7 @@ pub fn dial_target_of_url(url: &str) -> Option<DialTarget> {
             transport,
             address: SocketAddr::new(ip, parsed.port),
             by: None,
+            route: None,
             named,
         }),
         Err(_) => DialTarget::Unresolved(UnresolvedTarget {

@@ -124,4 +124,7 @@ CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
 -- A node registers a trunk before the one that had it withdraws, which must know whether their Contacts are the same.
 ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;
 
+-- PBXs behind a proxy register with the path to themselves.
+ALTER TABLE registrations ADD COLUMN path TEXT;
+
 DROP TABLE schema_migrations;

@@ -379,6 +379,8 @@ CREATE TABLE registrations (
     refreshed_at  BIGINT NOT NULL,
     expires_at    BIGINT NOT NULL,
     saved_at      BIGINT NOT NULL,
+    -- Route of requests to the contact (RFC 3327), as the value of a Route header.
+    path          TEXT,
     PRIMARY KEY (trunk_id, contact)
 );
 CREATE INDEX registrations_saved ON registrations (saved_at);

@@ -381,6 +381,8 @@ CREATE TABLE registrations (
     refreshed_at  INTEGER NOT NULL,
     expires_at    INTEGER NOT NULL,
     saved_at      INTEGER NOT NULL,
+    -- Route of requests to the contact (RFC 3327), as the value of a Route header.
+    path          TEXT,
     PRIMARY KEY (trunk_id, contact)
 ) STRICT;
 CREATE INDEX registrations_saved ON registrations (saved_at);

@@ -20,6 +20,8 @@ pub struct StoredBinding {
     pub node: u8,
     /// The Contact URI.
     pub contact: Box<str>,
+    /// Route of requests to it, as a Route header (RFC 3327).
+    pub path: Option<Box<str>>,
     /// `+sip.instance` of the Contact (RFC 5626 §4.1).
     pub instance: Option<Box<str>>,
     /// `q` of the Contact, in thousandths.
@@ -47,9 +49,10 @@ pub struct StoredBinding {
 }
 
 impl StoredBinding {
-    /// Returns whether the Contact's address is reachable without the flow, so that every node can send requests to it.
+    /// Returns whether it is reachable without the flow, so that every node can send requests to it.
     pub fn has_way_without_flow(&self) -> bool {
-        let address = || contact_address(&self.contact, self.transport, self.source);
+        let path = self.path.as_deref();
+        let address = || binding_address(&self.contact, path, self.transport, self.source);
         !self.is_behind_nat && address().is_some()
     }
 
@@ -101,12 +104,20 @@ impl BindingLoss {
     }
 }
 
-/// Returns the address that a Contact names, if a request can go there over the transport and address family of its REGISTER.
-pub fn contact_address(
+/// Returns the address of a binding: the one that its Contact names, if a request can go there over the transport and address family of the
+/// REGISTER. With a path it is the source of the REGISTER, at the port of the first hop: that proxy has sent it, and nobody may name another.
+pub fn binding_address(
     contact: &str,
+    path: Option<&str>,
     came_by: Transport,
     source: SocketAddr,
 ) -> Option<SocketAddr> {
+    if let Some(path) = path {
+        let (first, _) = path.strip_prefix('<')?.split_once('>')?;
+        let port = Uri::parse(first.as_bytes()).ok()?.port_or_default();
+        return Some(SocketAddr::new(source.ip(), port));
+    }
+
     let uri = Uri::parse(contact.as_bytes()).ok()?;
     let transport = uri.transport().unwrap_or(Transport::Udp);
     uri.socket_addr()

@@ -137,6 +137,7 @@ impl BotDialler {
             transport,
             address: SocketAddr::new(ip, port),
             by: None,
+            route: None,
             named: wanted.named,
         });
 

@@ -234,6 +234,7 @@ impl OfflineCore {
             transport: wanted.transport.unwrap_or(Transport::Udp),
             address: self.any_host,
             by: None,
+            route: None,
             named: wanted.named,
         }]
     }

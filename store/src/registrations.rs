@@ -50,6 +50,7 @@ struct Row {
     refreshed_at: Moment,
     expires_at: Moment,
     saved_at: Moment,
+    path: Option<String>,
 }
 from_row!(Row {
     trunk_id,
@@ -69,6 +70,7 @@ from_row!(Row {
     refreshed_at: moment,
     expires_at: moment,
     saved_at: moment,
+    path,
 });
 
 impl Row {
@@ -82,6 +84,7 @@ impl Row {
             trunk: self.trunk_id,
             node: u8::try_from(self.node).ok()?,
             contact: self.contact.into(),
+            path: self.path.map(Into::into),
             instance: self.instance.map(Into::into),
             q: self.q.and_then(|q| u16::try_from(q).ok()),
             transport: transports.find(|known| known.uri_name() == self.transport)?,
@@ -178,14 +181,14 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
             // The insert selects the trunk: one that was deleted meanwhile gets no row.
             tx.run(
                 "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
-                     user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)
-                 SELECT id, $2, org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
+                     user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at, path)
+                 SELECT id, $2, org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17
                  FROM inbound_trunks WHERE id = $1
                  ON CONFLICT (trunk_id, contact) DO UPDATE SET node = excluded.node, instance = excluded.instance, q = excluded.q,
                      transport = excluded.transport, source = excluded.source, behind_nat = excluded.behind_nat,
                      username = excluded.username, user_agent = excluded.user_agent, sip_call_id = excluded.sip_call_id,
                      cseq = excluded.cseq, registered_at = excluded.registered_at, refreshed_at = excluded.refreshed_at,
-                     expires_at = excluded.expires_at, saved_at = excluded.saved_at
+                     expires_at = excluded.expires_at, saved_at = excluded.saved_at, path = excluded.path
                  WHERE registrations.refreshed_at <= excluded.refreshed_at OR registrations.node = excluded.node",
                 &[
                     &kept.trunk,
@@ -204,6 +207,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
                     &kept.refreshed_at,
                     &kept.expires_at,
                     &at,
+                    &kept.path.as_deref(),
                 ],
             )?;
         }

@@ -60,6 +60,35 @@ fn a_registered_pbx_is_called_over_udp_where_it_is() {
     assert_eq!(status, 409, "nobody is registered any more: {refused}");
 }
 
+/// RFC 3327: an edge proxy puts itself into the path of a REGISTER, since nothing else reaches the PBX behind it.
+#[test]
+fn a_pbx_behind_a_proxy_is_called_by_the_path_of_its_register() {
+    let daemon = DaemonSetup::new().serve();
+    let mut edge = Pbx::udp(&daemon);
+    let path = format!("<sip:edge@{};lr>", edge.address());
+    let contact = "sip:pbx@10.9.8.7:5060";
+    let lines =
+        format!("Contact: <{contact}>\r\nPath: {path}\r\nSupported: path\r\nRequire: path\r\n");
+    let answer = edge.register(&lines);
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    assert_eq!(answer.headers("Path"), [&*path]);
+    call_registered(&daemon);
+
+    let heard = edge.take_call();
+    let invite = heard[0].text();
+    assert!(
+        invite.starts_with(&format!("INVITE {contact} SIP/2.0\r\n")),
+        "{invite}"
+    );
+    assert_eq!(heard[0].headers("Route"), [&*path]);
+
+    // The path of a stranger's proxy isn't taken: the PBX is called where it registered from.
+    let elsewhere = "Path: <sip:192.0.2.99;lr>\r\n";
+    let answer = edge.register(&format!("Contact: <{contact}>\r\n{elsewhere}"));
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    assert!(answer.header("Path").is_none(), "{answer:?}");
+}
+
 #[test]
 fn a_pbx_behind_nat_is_called_over_the_connection_that_it_registered_by() {
     let daemon = DaemonSetup::new().serve();

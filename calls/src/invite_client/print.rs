@@ -32,6 +32,9 @@ impl InviteClient {
         };
 
         let write = |head: &mut Head<'_>| {
+            if let Some(route) = &target.route {
+                head.line("Route", route.as_bytes());
+            }
             head.number("Max-Forwards", text.hops().into());
             let tag = attempt.tag.as_bytes();
             head.concat("From", &[&from, b";tag=", tag]);

@@ -24,9 +24,10 @@ impl Peers {
             OptionsBatch::KeepAlive(bindings) => {
                 for asked in bindings {
                     let (flow, uri) = (asked.flow, asked.contact.clone());
+                    let route = asked.route.clone();
                     self.send_options(
                         endpoint,
-                        (flow, &uri),
+                        (flow, &uri, route.as_deref()),
                         PendingRequest::KeepAlive(asked),
                         now,
                     );
@@ -45,7 +46,7 @@ impl Peers {
         };
         self.send_options(
             endpoint,
-            (flow, &target.uri),
+            (flow, &target.uri, None),
             PendingRequest::Probe(peer),
             now,
         );
@@ -54,7 +55,7 @@ impl Peers {
     fn send_options(
         &mut self,
         endpoint: &mut Endpoint,
-        (flow, uri): (Flow, &str),
+        (flow, uri, route): (Flow, &str, Option<&str>),
         asked: PendingRequest,
         now: Moment,
     ) {
@@ -70,6 +71,9 @@ impl Peers {
             request,
             asked,
             |head| {
+                if let Some(route) = route {
+                    head.line("Route", route.as_bytes());
+                }
                 head.number("Max-Forwards", 70);
                 head.fmt(
                     "From",
@@ -99,6 +103,7 @@ impl Peers {
             trunk,
             contact,
             flow,
+            ..
         } = asked;
         match is_answered {
             true => {

@@ -135,6 +135,7 @@ impl Scene {
             transport,
             address: SocketAddr::from(([192, 0, 2, 1], 5060)),
             by: None,
+            route: None,
             named: Default::default(),
         };
         let peer = ProbedPeer::of(&target).expect("a peer");
@@ -517,6 +518,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
         transport: Transport::Udp,
         address: address.parse().expect("an address"),
         by: None,
+        route: None,
         named: Default::default(),
     });
     let now = scene.now;

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use smallvec::SmallVec;
 use trunkline_model::address::AddressPolicy;
-use trunkline_model::registration::{BindingLoss, contact_address};
+use trunkline_model::registration::{BindingLoss, binding_address};
 use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::Uri;
@@ -31,6 +31,8 @@ const LONGEST_AGENT: usize = 128;
 pub struct Binding {
     /// The Contact URI as the PBX wrote it, with all parameters: the Request-URI of requests to it.
     pub contact: Box<str>,
+    /// Route of requests to it, as a Route header: the proxies between it and us (RFC 3327).
+    pub path: Option<Box<str>>,
     /// The PBX's preference among its contacts, in thousandths.
     pub q: Option<u16>,
     /// Instance of the device (RFC 5626).
@@ -66,6 +68,8 @@ pub struct BindingTarget {
     pub transport: Transport,
     /// Its address.
     pub address: SocketAddr,
+    /// Its Route header, if it has one.
+    pub route: Option<Box<str>>,
     /// Flow to send it by. Connection 0 on a stream means that one to the peer is opened. `None`: by any listener that fits.
     pub by: Option<Flow>,
     /// User name and password that the digest of the REGISTER verified with.
@@ -83,6 +87,7 @@ pub(super) struct Sender<'m> {
     pub(super) flow: Flow,
     pub(super) pair: Arc<PeerLogin>,
     pub(super) is_behind_nat: bool,
+    pub(super) path: Option<Box<str>>,
 }
 
 /// A trunk whose first binding was made, or whose last one is gone.
@@ -430,6 +435,7 @@ impl TrunkBindings {
         liveness.hear();
         self.bindings.push(Binding {
             contact: contact.uri.clone(),
+            path: sender.path.clone(),
             q: contact.q,
             instance: contact.instance.clone(),
             flow: sender.flow,
@@ -489,13 +495,14 @@ impl Binding {
         *self.call_id == *sender.call_id && self.cseq >= sender.cseq
     }
 
-    /// Returns whether its Contact is reachable without the flow and without NAT.
+    /// Returns whether its Contact, or the first hop of its path, is reachable without the flow and without NAT.
     pub(super) fn has_way_without_flow(&self) -> bool {
-        !self.is_behind_nat && self.contact_address().is_some()
+        !self.is_behind_nat && self.address().is_some()
     }
 
-    pub(super) fn contact_address(&self) -> Option<SocketAddr> {
-        contact_address(&self.contact, self.flow.transport, self.flow.peer)
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        let path = self.path.as_deref();
+        binding_address(&self.contact, path, self.flow.transport, self.flow.peer)
     }
 
     /// Returns how to reach it: by its connection while that is up; else by its Contact if that can be trusted, or by the source of its REGISTER if
@@ -508,7 +515,7 @@ impl Binding {
             *address == self.flow.peer || addresses.examine(*address).is_ok()
         };
         let direct = self
-            .contact_address()
+            .address()
             .filter(|_| !self.is_behind_nat && self.flow.connection == 0)
             .filter(may_be);
         let by = match self.flow_owner {
@@ -525,6 +532,7 @@ impl Binding {
         Some(BindingTarget {
             // As the PBX wrote it: 3CX recognises calls to it by the `rinstance` of its Contact.
             uri: self.contact.clone(),
+            route: self.path.clone(),
             transport: self.flow.transport,
             address: by.map(|flow| flow.peer).or(direct)?,
             by,

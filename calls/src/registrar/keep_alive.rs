@@ -24,6 +24,8 @@ pub struct KeepAlive {
     pub trunk: Uuid,
     /// The Contact URI.
     pub contact: Box<str>,
+    /// Its Route header, if it has one.
+    pub route: Option<Box<str>>,
     /// Flow through the NAT.
     pub flow: Flow,
 }
@@ -55,6 +57,7 @@ impl Bindings {
             due.push(KeepAlive {
                 trunk,
                 contact: binding.contact.clone(),
+                route: binding.path.clone(),
                 flow: binding.flow,
             });
         });
@@ -92,7 +95,7 @@ impl Binding {
     /// Returns whether requests to it take this flow: to the source of its REGISTER, or to its Contact.
     fn is_called_by(&self, flow: &Flow) -> bool {
         let at = |peer| Flow { peer, ..self.flow } == *flow;
-        at(self.flow.peer) || self.contact_address().is_some_and(at)
+        at(self.flow.peer) || self.address().is_some_and(at)
     }
 
     /// Returns whether this node has to keep it alive: not on a connection or without NAT, and not for another node's PBX.

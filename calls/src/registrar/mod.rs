@@ -24,6 +24,7 @@ use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::auth::Credentials;
 use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
@@ -310,16 +311,26 @@ impl Registrar {
             message, flow, now, ..
         } = *request;
         let (org, trunk) = (login.org, login.trunk);
-        let sender = sender(message, flow, &login.pair);
-
-        let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
-        // No option of REGISTER is supported, so whatever Require lists is unsupported.
+        let required = message.elements(HeaderName::Require);
+        // RFC 3327 is the only extension of REGISTER that is supported.
+        let required: Vec<&[u8]> = required
+            .filter(|option| !text::trim(option).eq_ignore_ascii_case(b"path"))
+            .collect();
         if !required.is_empty() {
             let unsupported = required.join(&b", "[..]);
             return self.answer(endpoint, request, 420, |head| {
                 head.line("Unsupported", &unsupported);
             });
         }
+
+        let Ok(path) = register_request::path(message, flow.peer.ip()) else {
+            return self.answer(endpoint, request, 400, |_| {});
+        };
+        let is_by_path = path.is_some();
+        let sender = Sender {
+            path,
+            ..sender(message, flow, &login.pair)
+        };
 
         let longest = if flow.transport.is_reliable() {
             self.config.longest.min(LONGEST_BY_STREAM)
@@ -360,6 +371,10 @@ impl Registrar {
                 self.answer(endpoint, request, 200, |head| {
                     for binding in &bindings {
                         contact_line(head, binding, now);
+                    }
+                    // RFC 3327 §5.3: the 200 copies the path that is used.
+                    for path in message.all(HeaderName::Path).filter(|_| is_by_path) {
+                        head.line("Path", path);
                     }
                 });
             }
@@ -467,6 +482,7 @@ fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sende
         } else {
             !via.is_at(flow.peer)
         },
+        path: None,
     }
 }
 

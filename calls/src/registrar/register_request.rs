@@ -1,5 +1,6 @@
 //! Contacts in a REGISTER, read as RFC 3261 §10.3 steps 6 and 7 demand. Doesn't know the sender.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use trunkline_sip::header::name_addr::NameAddr;
@@ -11,6 +12,8 @@ use trunkline_sip::wire::{HeaderName, Message};
 const LONGEST_URI: usize = 512;
 /// Longer instance names are left out.
 const LONGEST_INSTANCE: usize = 128;
+/// Hops of a path. With more the request is malformed.
+const MOST_HOPS: usize = 8;
 /// Contacts of one request. With more it is malformed.
 const MOST: usize = 20;
 /// Expiry in place of an unreadable one (RFC 3261 §10.2.1.1).
@@ -25,6 +28,37 @@ pub(super) enum RegisterRequest {
     RemoveAll,
     /// Make, refresh or remove these.
     Change(Vec<Contact>),
+}
+
+/// Reads the path of a REGISTER as a Route header for requests to its Contacts (RFC 3327 §5.3); `None` without one.
+///
+/// It is taken only if the REGISTER came from the host of the first hop: the path of anybody else would have calls sent to a third party. A host
+/// name isn't looked up for that, since requests go to the source of the REGISTER whatever the name.
+pub(super) fn path(
+    message: &Message<'_>,
+    source: IpAddr,
+) -> Result<Option<Box<str>>, RegisterFault> {
+    let mut route = String::new();
+    for (place, element) in message.elements(HeaderName::Path).enumerate() {
+        let hop = NameAddr::parse(element).map_err(|_| RegisterFault::Malformed)?;
+        let uri = hop.parse_uri().map_err(|_| RegisterFault::Malformed)?;
+        let text = std::str::from_utf8(hop.uri).map_err(|_| RegisterFault::Malformed)?;
+        let is_sip = matches!(uri.scheme, Scheme::Sip | Scheme::Sips);
+        if !is_sip || place >= MOST_HOPS || text.len() > LONGEST_URI {
+            return Err(RegisterFault::Malformed);
+        }
+        let address = uri.host.address().filter(|_| place == 0);
+        if address.is_some_and(|address| address.to_canonical() != source.to_canonical()) {
+            return Ok(None);
+        }
+        if place > 0 {
+            route.push_str(", ");
+        }
+        route.push('<');
+        route.push_str(text);
+        route.push('>');
+    }
+    Ok((!route.is_empty()).then(|| route.into()))
 }
 
 /// One Contact.
@@ -148,13 +182,51 @@ mod tests {
 
     use super::*;
 
-    fn read(lines: &str) -> Result<RegisterRequest, RegisterFault> {
-        let octets = format!(
+    fn register(lines: &str) -> String {
+        format!(
             "REGISTER sip:us SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@us>;tag=1\r\nTo: <sip:a@us>\r\n\
              Call-ID: x\r\nCSeq: 1 REGISTER\r\n{lines}\r\n"
-        );
+        )
+    }
+
+    fn read(lines: &str) -> Result<RegisterRequest, RegisterFault> {
+        let octets = register(lines);
         let message = lex(octets.as_bytes(), Framing::Datagram).expect("a REGISTER");
         RegisterRequest::read(&message, Duration::from_secs(60), Duration::from_secs(3600))
+    }
+
+    #[test]
+    fn a_path_is_taken_from_the_proxy_that_it_names_first() {
+        const EDGE: &str = "Path: <sip:192.0.2.9;lr>\r\n";
+        let source = IpAddr::from([192, 0, 2, 9]);
+        for (case, lines, expected) in [
+            ("none", "", Ok(None)),
+            ("the proxy's address", EDGE, Ok(Some("<sip:192.0.2.9;lr>"))),
+            (
+                "a name",
+                "Path: \"Edge\" <sip:edge.example:5070;lr>;x=y\r\n",
+                Ok(Some("<sip:edge.example:5070;lr>")),
+            ),
+            (
+                "several, in two lines",
+                &format!("{EDGE}Path: <sip:in@core.example;lr;ob>\r\n"),
+                Ok(Some("<sip:192.0.2.9;lr>, <sip:in@core.example;lr;ob>")),
+            ),
+            ("a third party", "Path: <sip:192.0.2.10;lr>\r\n", Ok(None)),
+            (
+                "another scheme",
+                "Path: <tel:+1>\r\n",
+                Err(RegisterFault::Malformed),
+            ),
+            ("no URI", "Path: <>\r\n", Err(RegisterFault::Malformed)),
+            ("too many", &EDGE.repeat(9), Err(RegisterFault::Malformed)),
+        ] {
+            let octets = register(lines);
+            let message = lex(octets.as_bytes(), Framing::Datagram).expect("a REGISTER");
+            let found = path(&message, source);
+            let expected = expected.map(|path| path.map(Into::into));
+            assert_eq!(found, expected, "{case}");
+        }
     }
 
     fn contact(uri: &str, expires: u64) -> Contact {

@@ -200,6 +200,7 @@ impl TrunkBindings {
             trunk,
             node: own,
             contact: binding.contact.clone(),
+            path: binding.path.clone(),
             instance: binding.instance.clone(),
             q: binding.q,
             transport: binding.flow.transport,
@@ -227,6 +228,7 @@ impl Binding {
 
         Self {
             contact: stored.contact.clone(),
+            path: stored.path.clone(),
             q: stored.q,
             instance: stored.instance.clone(),
             flow: Flow {
@@ -271,6 +273,7 @@ mod tests {
             trunk: TRUNK,
             node,
             contact: contact.into(),
+            path: None,
             instance: None,
             q: None,
             transport: Transport::Udp,

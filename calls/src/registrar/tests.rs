@@ -540,6 +540,22 @@ fn a_pbx_is_reached_the_way_that_leads_there() {
             Request::new(1, "Contact: <sip:pbx@pbx.example>\r\n"),
             ("sip:pbx@pbx.example", "192.0.2.1:5060"),
         ),
+        (
+            "a path: its proxy, at the port that it names",
+            Request::new(
+                1,
+                "Contact: <sip:pbx@10.0.0.7:5060>\r\nPath: <sip:192.0.2.1:5080;lr>\r\n",
+            ),
+            ("sip:pbx@10.0.0.7:5060", "192.0.2.1:5080"),
+        ),
+        (
+            "a path of somebody else: its Contact",
+            Request::new(
+                1,
+                "Contact: <sip:pbx@192.0.2.1:5070>\r\nPath: <sip:192.0.2.66;lr>\r\n",
+            ),
+            ("sip:pbx@192.0.2.1:5070", "192.0.2.1:5070"),
+        ),
     ];
 
     for (name, request, (uri, peer)) in cases {

@@ -77,6 +77,7 @@ pub(super) fn route_to_own(
             transport: *transport,
             address,
             by: None,
+            route: None,
             // The rule for tenants' addresses refuses our own listeners; this one is chosen here, not by a tenant.
             named: NamedBy::Operator,
         })]),

@@ -157,6 +157,7 @@ impl Transferee<'_> {
                 transport: flow.transport,
                 address: flow.peer,
                 by: Some(flow),
+                route: None,
                 named: NamedBy::Tenant,
             });
             let callee = self.callee_at_pbx(place, uri, host);
@@ -220,6 +221,7 @@ impl Transferee<'_> {
             transport: flow.transport,
             address: flow.peer,
             by: Some(flow),
+            route: None,
             named: NamedBy::Tenant,
         });
         let host = target::host_of(to.as_bytes())?;

@@ -487,6 +487,7 @@ pub(crate) fn resolve(wanted: &UnresolvedTarget) -> Vec<Target> {
             transport: Transport::Udp,
             address: address(at),
             by: None,
+            route: None,
             named: wanted.named,
         })
         .collect()

@@ -92,6 +92,7 @@ header_names! {
     Date = "Date",
     Subject = "Subject" | b's',
     Diversion = "Diversion",
+    Path = "Path",
 }
 
 impl HeaderName {
@@ -133,7 +134,7 @@ const BY_SHAPE: [HeaderName; 256] = {
 
 const fn shape(length: usize, first: u8, last: u8) -> usize {
     let (first, last) = (first | 0x20, last | 0x20);
-    length.wrapping_add(2 * first as usize + 28 * last as usize) & 0xff
+    length.wrapping_add(9 * first as usize + 14 * last as usize) & 0xff
 }
 
 /// A set of names.

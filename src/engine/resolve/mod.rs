@@ -90,6 +90,7 @@ impl Resolver {
                 transport,
                 address,
                 by: None,
+                route: None,
                 named: wanted.named,
             });
 

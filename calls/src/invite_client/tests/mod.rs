@@ -175,6 +175,7 @@ fn target(last: u8) -> Target {
         transport: Transport::Udp,
         address: SocketAddr::from(([192, 0, 2, last], 5060)),
         by: None,
+        route: None,
         named: NamedBy::Operator,
     }
 }
