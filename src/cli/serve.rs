@@ -23,6 +23,7 @@ use crate::engine::{
     Deletion, Engine, EngineDeps, ErasureTask, MediaAddresses, Recording, ReservedNames, Resolver,
     clock,
 };
+use crate::explain::open_settings;
 use crate::memory;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::WebhookSender;
@@ -209,6 +210,7 @@ async fn serve(
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
 
+    warn(&config, &directory);
     let outcome = match ready(&store, &directory, &reachable).await {
         Ok(()) => {
             supervisor::ready();
@@ -274,6 +276,13 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
 }
 
 /// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for
+/// Logs settings that leave something open, or keep something from working.
+fn warn(config: &Config, directory: &Directory) {
+    for finding in open_settings::examine(config, directory.load().orgs.len()) {
+        tracing::warn!(fix = finding.fix, "{}", finding.text);
+    }
+}
+
 /// [`BYE_TIMEOUT`], a silent carrier for [`UNREGISTER_TIMEOUT`].
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     // First: while calls are waited for, none may begin.
