@@ -140,6 +140,7 @@ async fn serve(
 
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
+    startup::seal_headers(&store).await?;
     let handle = metrics::install();
     store.measure(clock::now);
     let live = LiveCalls::on(clock::wall());
@@ -209,8 +210,8 @@ async fn serve(
     let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
-
     warn(&config, &directory);
+
     let outcome = match ready(&store, &directory, &reachable).await {
         Ok(()) => {
             supervisor::ready();
@@ -275,7 +276,6 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
 
-/// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for
 /// Logs settings that leave something open, or keep something from working.
 fn warn(config: &Config, directory: &Directory) {
     for finding in open_settings::examine(config, directory.load().orgs.len()) {
@@ -283,6 +283,7 @@ fn warn(config: &Config, directory: &Directory) {
     }
 }
 
+/// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for
 /// [`BYE_TIMEOUT`], a silent carrier for [`UNREGISTER_TIMEOUT`].
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     // First: while calls are waited for, none may begin.
