@@ -383,8 +383,14 @@ fn by_digest<'a, 'm>(
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let wall_time = core.live.wall_time(now);
-            let attributed =
-                failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
+            let facts = incoming.facts(&config.header_prefix).ok();
+            let attributed = failed_login::attribute_unknown_user(
+                view,
+                flow.peer.ip(),
+                &name,
+                |org| facts.as_ref().is_some_and(|facts| lists(org, facts)),
+                wall_time,
+            );
 
             // `failed` notes nothing without an org, so copies of the request are recognised here.
             if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {

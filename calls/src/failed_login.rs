@@ -1,5 +1,6 @@
 //! Attributes a failed log-in to an org where the credentials don't name one: a user name that is a trunk's in another spelling, one that ended with
-//! a rotation, or any user name from an address that belongs to one org.
+//! a rotation, or any user name from an address that belongs to one org. Any tenant may list any address on its trunk, so its own list makes an
+//! address its own only for calls to its numbers.
 //!
 //! Only that org's people see the finding. The peer gets the same challenge as any other.
 
@@ -9,7 +10,7 @@ use trunkline_sip::auth::WrongPart;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use trunkline_model::view::{Login, Source, View};
+use trunkline_model::view::{Login, OrgView, Source, View};
 
 /// A failed log-in with an unknown user name. It is logged for the operator and not stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,11 +34,12 @@ impl UnknownUser {
     }
 }
 
-/// Returns the org and trunk that this log-in was meant for, and the fault.
+/// Returns the org and trunk that this log-in was meant for, and the fault. `is_called`: the request dials a number of this org's trunk.
 pub(crate) fn attribute_unknown_user(
     view: &View,
     source: IpAddr,
     username: &[u8],
+    is_called: impl Fn(&OrgView) -> bool,
     wall_time: Moment,
 ) -> Option<(Uuid, Uuid, WrongPart)> {
     // A pair that ended with a rotation is still in the view, for this answer.
@@ -52,7 +54,7 @@ pub(crate) fn attribute_unknown_user(
     if let Some(login) = meant(view, username) {
         return Some((login.org, login.trunk, WrongPart::User));
     }
-    let (org, trunk) = of_address(view, source)?;
+    let (org, trunk) = of_address(view, source.to_canonical(), is_called)?;
     Some((org, trunk, WrongPart::User))
 }
 
@@ -73,14 +75,26 @@ fn meant<'v>(view: &'v View, username: &[u8]) -> Option<&'v Login> {
     view.login(name.as_bytes())
 }
 
-/// Returns the only org that an address belongs to, if it has a trunk.
-fn of_address(view: &View, source: IpAddr) -> Option<(Uuid, Uuid)> {
-    let org = match view.by_source(source.to_canonical()) {
+/// Returns the only org that an address belongs to, if it has a trunk: by the operator's word, or by the org's own list if the request dials one
+/// of its numbers.
+fn of_address(
+    view: &View,
+    source: IpAddr,
+    is_called: impl Fn(&OrgView) -> bool,
+) -> Option<(Uuid, Uuid)> {
+    let org = match view.by_source(source) {
         Source::Dedicated(org) => org,
-        Source::Allowed(orgs) => match orgs.as_slice() {
-            [org] => *org,
-            _ => return None,
-        },
+        Source::Allowed(orgs) => {
+            let is_its = |org: &&Uuid| {
+                view.operator_allows(source, **org)
+                    || view.org(**org).is_some_and(|org| is_called(org))
+            };
+            let mut orgs = orgs.iter().filter(is_its);
+            match (orgs.next(), orgs.next()) {
+                (Some(org), None) => *org,
+                (None | Some(_), _) => return None,
+            }
+        }
         Source::Unknown => return None,
     };
     let trunk = view.org(org)?.trunk.as_ref()?;
@@ -139,7 +153,7 @@ mod tests {
             ("empty", "", None),
             ("no text", "\u{fffd}@", None),
         ] {
-            let found = attribute_unknown_user(&view, nowhere, sent.as_bytes(), NOW);
+            let found = attribute_unknown_user(&view, nowhere, sent.as_bytes(), |_| false, NOW);
             let found = found.map(|(org, _, part)| (org.as_u128(), part));
             assert_eq!(found, expected, "{name}");
         }
@@ -155,6 +169,7 @@ mod tests {
         view.allowed.insert(network, Uuid::from_u128(1));
         view.allowed.insert(network, Uuid::from_u128(2));
         let shared = "198.51.100.7".parse().expect("an address");
-        assert_eq!(attribute_unknown_user(&view, shared, b"100", NOW), None);
+        let found = attribute_unknown_user(&view, shared, b"100", |_| true, NOW);
+        assert_eq!(found, None);
     }
 }

@@ -131,5 +131,5 @@ pub use proven_sources::ProvenSources;
 pub use refusal::Reason;
 pub use role::LegRole;
 pub use shard::{Calls, DOCTOR, HangUpRequester, member};
-pub use traced::{DialogIdentity, TracedLeg};
+pub use traced::{DialogIdentity, SecretHeaders, TracedLeg};
 pub use trunkline_sip::flow::is_private;

@@ -31,6 +31,7 @@ use super::provisional_relay::Reliability;
 use super::request_origin::RequestOrigin;
 use super::runtime_chain::RuntimeChain;
 use super::target::{self, Parties, Target};
+use super::traced::SecretHeaders;
 
 /// Most INVITEs to one target of a runtime. After them a challenge or a 422 counts as a refusal.
 const MAX_REQUESTS: u32 = 5;
@@ -77,7 +78,7 @@ impl<'a> InvitedCall<'a> {
 #[derive(Debug)]
 pub(crate) struct RuntimeInvite {
     /// Headers for the agent's runtime.
-    headers: Box<[(Box<str>, Box<str>)]>,
+    headers: SecretHeaders,
     /// The agent's settings give its runtime the session's token, at any address.
     wants_token: bool,
     krisp: bool,
@@ -151,7 +152,7 @@ pub(crate) fn invite(
     let filled =
         |(name, value): (&String, &String)| (name.as_str().into(), to.parties.value(value));
     let says = RuntimeInvite {
-        headers: headers.iter().map(filled).collect(),
+        headers: headers.reveal().iter().map(filled).collect(),
         wants_token: *session_token,
         krisp: to.krisp,
         then: None,
@@ -306,13 +307,13 @@ impl InviteText for RuntimeText<'_> {
     fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>) {
         self.write_context(head, said.target);
         said.digest_answers.lines(head);
-        for (name, value) in &self.says.headers {
+        for (name, value) in self.says.headers.iter() {
             head.line(name, value.as_bytes());
         }
         match self.words {
             HeaderSource::Relayed(invite) => {
                 let crossing = crossing(&self.call, &self.config);
-                crossing.copy_but(head, invite, &self.body, &self.says.headers);
+                crossing.copy_but(head, invite, &self.body, self.says.headers.as_slice());
             }
             HeaderSource::Ours { .. } => head.line("Content-Type", b"application/sdp"),
         }
@@ -320,6 +321,10 @@ impl InviteText for RuntimeText<'_> {
 
     fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    fn secrets(&self) -> SecretHeaders {
+        self.says.headers.clone()
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A Call-ID alone proves nothing, since each peer chooses its own. A tag of ours belongs to one leg.
 
+use std::fmt;
+
 use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::{CallId, Tag};
 use trunkline_sip::wire::Message;
@@ -49,7 +51,38 @@ pub enum DialogIdentity {
         local: Tag,
         /// The peer's tag, if the peer began the dialog.
         remote: Option<Box<[u8]>>,
+        /// Headers that may be credentials, and that no trace of the call shows.
+        secrets: SecretHeaders,
     },
+}
+
+/// Names and values of headers that may be credentials.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct SecretHeaders(Box<[(Box<str>, Box<str>)]>);
+
+impl SecretHeaders {
+    pub(crate) const fn as_slice(&self) -> &[(Box<str>, Box<str>)] {
+        &self.0
+    }
+
+    /// Returns names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+}
+
+impl FromIterator<(Box<str>, Box<str>)> for SecretHeaders {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Box<str>)>>(headers: I) -> Self {
+        Self(headers.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for SecretHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.iter().map(|(name, _)| name))
+            .finish()
+    }
 }
 
 impl DialogIdentity {
@@ -71,15 +104,17 @@ impl DialogIdentity {
             call_id: invite.call_id().into(),
             local,
             remote: Some(invite.from_tag().unwrap_or_default().into()),
+            secrets: SecretHeaders::default(),
         }
     }
 
-    /// The dialogs that answers to an INVITE of ours make.
-    pub(crate) fn without_peer(local: Tag, call_id: CallId) -> Self {
+    /// The dialogs that answers to an INVITE of ours with these secrets make.
+    pub(crate) fn without_peer(local: Tag, call_id: CallId, secrets: SecretHeaders) -> Self {
         Self::Tag {
             call_id: call_id.as_bytes().into(),
             local,
             remote: None,
+            secrets,
         }
     }
 }

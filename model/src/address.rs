@@ -213,23 +213,19 @@ impl AddressPolicy {
     /// # Errors
     /// The address may not be contacted.
     pub fn examine(&self, address: SocketAddr) -> Result<(), Refusal> {
-        let ip = address.ip().to_canonical();
-        let embedded = embedded(ip).map(IpAddr::V4);
-        let reach = embedded.map_or(Reach::of(ip), |inner| Reach::of(ip).max(Reach::of(inner)));
+        let ip = address.ip();
+        let reach = leads_to(ip).map(Reach::of).max().unwrap_or(Reach::Nobody);
         if reach == Reach::Nobody {
             return Err(Refusal::NoHost);
         }
 
-        // A translator or tunnel on the way may turn the packet's destination into the embedded address.
-        let leads_to = [Some(ip), embedded];
-        let mut ends = leads_to.into_iter().flatten();
+        let mut ends = leads_to(ip);
         // Judged before `sip.allow_private_peers`, which doesn't open this node's own listeners.
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }
 
-        let mut ends = leads_to.into_iter().flatten();
-        if ends.any(|ip| self.reserved.contains(ip)) {
+        if leads_to(ip).any(|ip| self.reserved.contains(ip)) {
             return Err(Refusal::Reserved);
         }
 
@@ -237,8 +233,7 @@ impl AddressPolicy {
         match reach {
             Reach::Public => Ok(()),
             Reach::Private => {
-                let mut near = leads_to.into_iter().flatten();
-                match near.all(|ip| Reach::of(ip) == Reach::Public || is_listed(ip)) {
+                match leads_to(ip).all(|ip| Reach::of(ip) == Reach::Public || is_listed(ip)) {
                     true => Ok(()),
                     false => Err(Refusal::Private),
                 }
@@ -381,6 +376,24 @@ pub fn is_near(address: IpAddr) -> bool {
     within(IpNet::from(address.to_canonical()), &NEAR)
 }
 
+/// Returns whether an address is of the public Internet: by itself, and by the IPv4 address that it embeds.
+pub fn is_public(address: IpAddr) -> bool {
+    leads_to(address).all(|ip| Reach::of(ip) == Reach::Public)
+}
+
+/// Returns whether an address, or the IPv4 address that it embeds, is of a network for examples (RFC 5737, RFC 3849, RFC 9637). They count as public,
+/// since no router leads there.
+pub fn is_documentation(address: IpAddr) -> bool {
+    leads_to(address).any(|ip| within(IpNet::from(ip), &DOCUMENTATION))
+}
+
+/// The address itself, and the IPv4 address that it embeds: a translator or tunnel on the way may turn a packet's destination into that one.
+fn leads_to(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let ip = address.to_canonical();
+    let embedded = embedded(ip).map(IpAddr::V4);
+    [Some(ip), embedded].into_iter().flatten()
+}
+
 /// Returns whether the whole network is loopback or link-local.
 pub fn is_near_network(network: IpNet) -> bool {
     within(canonical(network), &NEAR)
@@ -411,6 +424,18 @@ const NEAR: [IpNet; 4] = [
     v4(169, 254, 16),
     v6(0, 1, 128),
     v6(0xfe80, 0, 10),
+];
+
+/// Networks for examples.
+const DOCUMENTATION: [IpNet; 5] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 0), 24)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(203, 0, 113, 0), 24)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0),
+        32,
+    )),
+    v6(0x3fff, 0, 20),
 ];
 
 fn within(network: IpNet, blocks: &[IpNet]) -> bool {
@@ -505,6 +530,73 @@ mod tests {
                 .collect(),
             vec!["192.0.2.2".parse().unwrap(), "10.0.0.2".parse().unwrap()],
         )
+    }
+
+    #[test]
+    fn only_what_is_public_is_public() {
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2a00:1450::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::808:808",
+            "2002:808:808::1",
+        ] {
+            let ip: IpAddr = address.parse().unwrap();
+            assert!(is_public(ip) && !is_documentation(ip), "{address}");
+        }
+
+        for address in [
+            "0.0.0.0",
+            "10.1.2.3",
+            "100.64.0.1",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.0.2.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::7f00:1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "3fff::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "100::1",
+            // ISATAP (RFC 5214), Teredo: tunnels that end at a private address.
+            "2606:4700::5efe:a00:1",
+            "2606:4700::200:5efe:7f00:1",
+            "2002:c000:201::1",
+        ] {
+            let ip: IpAddr = address.parse().unwrap();
+            assert!(!is_public(ip) || is_documentation(ip), "{address}");
+        }
     }
 
     #[test]

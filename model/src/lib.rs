@@ -42,6 +42,7 @@ pub mod persistent;
 pub mod record;
 pub mod registration;
 pub mod reserved;
+pub mod runtime_headers;
 pub mod settings;
 pub mod sources;
 pub mod tied;

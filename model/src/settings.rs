@@ -1,12 +1,11 @@
 //! Settings of agents, trunks and destinations that are more than a text or a number, as the API writes them.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
 
 use crate::builtin::{self, Flow};
+use crate::runtime_headers::RuntimeHeaders;
 
 /// The program that answers calls for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -24,9 +23,10 @@ pub enum Runtime {
         /// Answers after which the next target is tried, besides 408, 500, 502, 503 and 504.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failover_on: Vec<FailoverOn>,
-        /// Headers of the INVITE; values may hold all placeholders.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        headers: BTreeMap<String, String>,
+        /// Headers of the INVITE; values may hold all placeholders. `***` in place of a value that the reader may not know.
+        #[serde(default, skip_serializing_if = "RuntimeHeaders::is_empty")]
+        #[schemars(with = "std::collections::BTreeMap<String, String>")]
+        headers: RuntimeHeaders,
         /// The runtime gets the session token even if `sip.trusted_runtimes` doesn't list it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         session_token: bool,
@@ -191,7 +191,7 @@ impl Runtime {
             uri,
             fallbacks: Vec::new(),
             failover_on: Vec::new(),
-            headers: BTreeMap::new(),
+            headers: RuntimeHeaders::default(),
             session_token: false,
             login: None,
             protocol: BotProtocol::default(),
@@ -261,6 +261,22 @@ impl Runtime {
     pub const fn login(&self) -> Option<&RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_ref(),
+            Self::Echo | Self::WebSocket { .. } | Self::Builtin { .. } => None,
+        }
+    }
+
+    /// Returns the headers of the INVITE to a SIP peer, if the runtime is one.
+    pub const fn headers(&self) -> Option<&RuntimeHeaders> {
+        match self {
+            Self::Sip { headers, .. } => Some(headers),
+            Self::Echo | Self::WebSocket { .. } | Self::Builtin { .. } => None,
+        }
+    }
+
+    /// Returns the headers mutably.
+    pub const fn headers_mut(&mut self) -> Option<&mut RuntimeHeaders> {
+        match self {
+            Self::Sip { headers, .. } => Some(headers),
             Self::Echo | Self::WebSocket { .. } | Self::Builtin { .. } => None,
         }
     }
@@ -484,7 +500,7 @@ mod tests {
                     uri: "sip:a".into(),
                     fallbacks: vec!["wss://b".into()],
                     failover_on: Vec::new(),
-                    headers: BTreeMap::new(),
+                    headers: RuntimeHeaders::default(),
                     session_token: false,
                     login: None,
                     protocol: BotProtocol::Telnyx,

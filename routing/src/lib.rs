@@ -53,6 +53,7 @@ pub mod facts;
 mod near_miss;
 pub mod numbers;
 mod sentences;
+pub mod tariff;
 
 pub use country::Country;
 pub use decide::decide;

@@ -11,10 +11,13 @@ use uuid::Uuid;
 
 use super::Api;
 use super::audited_request;
-use super::connection::{HealthOnly, UnclearHost};
+use super::connection::{Encrypted, HealthOnly, UnclearHost};
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
+
+/// Has browsers open this host by TLS alone for a year (RFC 6797 §6.1). Not its subdomains, which may be other people's.
+const ALWAYS_TLS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,6 +36,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     let span =
         tracing::info_span!("request", request.id = %id, http.method = method, http.route = route);
     let path = request.uri().path().to_owned();
+    let is_encrypted = request.extensions().get::<Encrypted>().is_some();
     let has_credential = [header::AUTHORIZATION, header::COOKIE]
         .iter()
         .any(|name| request.headers().contains_key(name));
@@ -48,6 +52,15 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     } else if request.extensions().get::<UnclearHost>().is_some() {
         ApiError::bad("Host: expected exactly one, with the host that the request is for")
             .into_response()
+    } else if request
+        .headers()
+        .get_all(header::AUTHORIZATION)
+        .iter()
+        .nth(1)
+        .is_some()
+    {
+        // Which of them counts is read differently by proxies and servers (RFC 9110 §5.3: a sender must not repeat it).
+        ApiError::bad("Authorization: is given more than once").into_response()
     } else {
         let (parts, body) = request.into_parts();
         let acting = audited_request::acting(&api, &parts, (&route, &id));
@@ -70,6 +83,10 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     let value = HeaderValue::from_str(&id).expect("an id holds visible ASCII alone");
     response.headers_mut().insert(REQUEST_ID, value);
     guard(response.headers_mut(), has_credential);
+    if is_encrypted {
+        let name = header::STRICT_TRANSPORT_SECURITY;
+        response.headers_mut().insert(name, ALWAYS_TLS);
+    }
     response
 }
 

@@ -245,14 +245,14 @@ impl Settings {
         };
         let config = load(&sources)?;
 
-        // The other sources name the data directory, which has this file. A user who can't read it goes on without it.
         let path = config.data_dir.join(QUICKSTART_FILE);
-        let Ok(text) = std::fs::read_to_string(&path) else {
-            return Ok(config);
-        };
-        sources.base = Some((path, text));
-
-        load(&sources)
+        sources
+            .add_base(&path)
+            .map_err(|fault| Failure::Startup(fault.to_string()))?;
+        match sources.base {
+            Some(_) => load(&sources),
+            None => Ok(config),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::engine::{
     Deletion, Engine, EngineDeps, ErasureTask, MediaAddresses, Recording, ReservedNames, Resolver,
     clock,
 };
+use crate::explain::open_settings;
 use crate::memory;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::WebhookSender;
@@ -139,6 +140,7 @@ async fn serve(
 
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
+    startup::seal_headers(&store).await?;
     let handle = metrics::install();
     store.measure(clock::now);
     let live = LiveCalls::on(clock::wall());
@@ -208,6 +210,7 @@ async fn serve(
     let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
+    warn(&config, &directory);
 
     let outcome = match ready(&store, &directory, &reachable).await {
         Ok(()) => {
@@ -271,6 +274,13 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
         tracing::info!(transport = %listener.transport, address = %listener.address, advertised, media, "SIP listener");
     }
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
+}
+
+/// Logs settings that leave something open, or keep something from working.
+fn warn(config: &Config, directory: &Directory) {
+    for finding in open_settings::examine(config, directory.load().orgs.len()) {
+        tracing::warn!(fix = finding.fix, "{}", finding.text);
+    }
 }
 
 /// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for

@@ -12,7 +12,7 @@ use trunkline_calls::outbound_limits::DAY;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Options, Store, calls, journal, realm};
+use trunkline_store::{Options, Store, agents, calls, journal, realm};
 use uuid::Uuid;
 
 use super::{Failure, now};
@@ -224,6 +224,18 @@ pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure>
     Ok(store
         .read(move |tx| calls::begun_since(tx, now() - DAY, MAX_BEGUN))
         .await?)
+}
+
+/// Seals the headers of runtimes that an earlier build has stored in clear text.
+pub(super) async fn seal_headers(store: &Store) -> Result<(), Failure> {
+    let mut after = Uuid::nil();
+    while let Some(last) = store
+        .write(move |tx| agents::seal_headers(tx, after))
+        .await?
+    {
+        after = last;
+    }
+    Ok(())
 }
 
 /// Connections that the pool of the database holds at most.

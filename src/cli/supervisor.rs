@@ -1,5 +1,5 @@
 //! Notices to systemd (sd_notify(3), `Type=notify`): that the daemon is ready, reloads or ends, and, for `WatchdogSec=`, that its shards
-//! still run. Without systemd they do nothing.
+//! and media threads still run. Without systemd they do nothing.
 
 use sd_notify::NotifyState;
 
@@ -23,7 +23,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// Notifies the watchdog twice per interval, as long as every shard runs its turns. If one hangs, the notifications stop and systemd restarts the
+/// Notifies the watchdog twice per interval, as long as every shard and media thread runs its turns. If one hangs, the notifications stop and systemd restarts the
 /// daemon.
 pub(super) async fn watch(engine: Handle) {
     let Some(interval) = sd_notify::watchdog_enabled() else {
@@ -38,7 +38,7 @@ pub(super) async fn watch(engine: Handle) {
             Ok(()) => notify(&[NotifyState::Watchdog]),
             Err(_) => tracing::error!(
                 restart_after_s = interval.as_secs(),
-                "a shard hangs: systemd restarts the daemon unless the shard answers again"
+                "a shard or a media thread hangs: systemd restarts the daemon unless it answers again"
             ),
         }
     }

@@ -110,6 +110,8 @@ pub struct Config {
     pub log: Log,
     /// Keys that are set although they exist no more.
     pub removed: Vec<RemovedKey>,
+    /// Keys in force that the file of quickstart sets.
+    pub quickstart_keys: Vec<String>,
 }
 
 impl Config {
@@ -197,6 +199,7 @@ impl Config {
             sip,
             data_dir,
             removed,
+            quickstart_keys: merged.set_by_base("sip"),
         };
 
         // A key that was given and refused has its fault already.

@@ -62,6 +62,12 @@ pub struct Voice {
 }
 
 impl Phone {
+    /// Returns whether calls may speak verification codes to some numbers.
+    pub fn speaks_codes(&self) -> bool {
+        let trunk = self.verification_trunk.as_ref();
+        trunk.is_some_and(|trunk| !trunk.prefixes.is_empty())
+    }
+
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default_runtime = section.parsed("default_runtime");
         Self {
@@ -119,7 +125,7 @@ pub fn is_url_template(text: &str) -> bool {
 }
 
 /// Parses `+` and at least one digit: a country or a part of one.
-fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
+pub(super) fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
     let text = entry.text()?;
     let digits = text.strip_prefix('+').unwrap_or_default();
     if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())

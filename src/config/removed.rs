@@ -11,7 +11,7 @@ use super::section::tag_within;
 use super::sources::Merged;
 
 /// Removed keys, each with the constant in force.
-pub(super) const REMOVED: [(&str, &str); 25] = [
+pub(super) const REMOVED: [(&str, &str); 26] = [
     (
         "database.max_connections",
         "the pool of the database holds at most 10 connections",
@@ -85,6 +85,10 @@ pub(super) const REMOVED: [(&str, &str); 25] = [
     (
         "phone.verification_trunk.p_asserted_identity",
         "no P-Asserted-Identity is sent",
+    ),
+    (
+        "phone.verification_trunk.calls_per_day",
+        "all orgs together have 200 verification calls in 24 hours; prefixes and the limits of each org bound their costs",
     ),
     (
         "widget.token_lifetime_s",

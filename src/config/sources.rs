@@ -2,11 +2,14 @@
 //!
 //! This file knows which line, variable or flag gave a value. Of the keys it knows `data_dir` alone.
 
+use std::fs::Metadata;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use figment::providers::{Format, Toml};
 use figment::value::{Dict, Map, Tag, Value};
-use figment::{Figment, Metadata, Profile, Provider};
+use figment::{Figment, Profile, Provider};
 use toml_edit::{ImDocument, Item};
 
 use super::fault::{ConfigFault, Origin};
@@ -64,7 +67,9 @@ impl Sources {
 
         let file = match file {
             Some(path) => Some(read(path)?),
-            None if Path::new(DEFAULT_FILE).exists() => Some(read(Path::new(DEFAULT_FILE))?),
+            None if Path::new(DEFAULT_FILE).exists() => {
+                Some(read_unnamed(Path::new(DEFAULT_FILE))?)
+            }
             // Only root and the service's user can read it. Any other user goes on without it, with an installation of their own.
             None if !is_named => read(Path::new(SERVICE_FILE)).ok(),
             None => None,
@@ -76,19 +81,68 @@ impl Sources {
             flags,
         })
     }
+
+    /// Adds quickstart's file, which lies in the data directory that the other sources name. A user who can't read it goes on without it.
+    ///
+    /// # Errors
+    /// The file isn't one that this user should trust.
+    pub fn add_base(&mut self, path: &Path) -> Result<(), ConfigFault> {
+        if std::fs::File::open(path).is_ok() {
+            self.base = Some(read_unnamed(path)?);
+        }
+        Ok(())
+    }
 }
 
 fn read(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok((path.to_owned(), text)),
-        Err(error) => Err(ConfigFault {
-            origin: Origin::File {
-                path: path.to_owned(),
-                line: None,
-            },
-            key: String::new(),
-            message: format!("can't be read: {error}"),
-        }),
+        Err(error) => Err(unread(path, format!("can't be read: {error}"))),
+    }
+}
+
+/// Reads a file that lies where the command was started, and that nobody has named. Root reads none that another user can write: it would run that
+/// user's commands (`speech.command`).
+fn read_unnamed(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
+    let failed = |error: std::io::Error| unread(path, format!("can't be read: {error}"));
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    if rustix::process::geteuid().is_root() {
+        // Of the open file, so that it can't be exchanged in between; and of a link to it, which its owner can turn.
+        let found = [
+            file.metadata().map_err(failed)?,
+            path.symlink_metadata().map_err(failed)?,
+        ];
+        let is_theirs = |found: &Metadata| {
+            found.uid() != 0 || (!found.is_symlink() && found.mode() & WRITABLE_BY_OTHERS != 0)
+        };
+        if found.iter().any(is_theirs) {
+            let name = path.display();
+            return Err(unread(
+                path,
+                format!(
+                    "isn't read by root, since another user can write it: run this as its owner, or make it root's alone (chown root {name}; \
+                     chmod 644 {name}), or name it with --config"
+                ),
+            ));
+        }
+    }
+
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok((path.to_owned(), text))
+}
+
+/// Permissions of a file that lets its group or everybody write it.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+fn unread(path: &Path, message: String) -> ConfigFault {
+    ConfigFault {
+        origin: Origin::File {
+            path: path.to_owned(),
+            line: None,
+        },
+        key: String::new(),
+        message,
     }
 }
 
@@ -97,6 +151,8 @@ fn read(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
 pub(super) struct Merged {
     figment: Figment,
     files: Vec<File>,
+    /// Name of quickstart's file.
+    base: Option<PathBuf>,
 }
 
 impl Merged {
@@ -137,7 +193,13 @@ impl Merged {
             });
         }
 
-        (Self { figment, files }, faults)
+        let base = sources.base.as_ref().map(|(path, _)| path.clone());
+        let merged = Self {
+            figment,
+            files,
+            base,
+        };
+        (merged, faults)
     }
 
     /// All values, each tagged with its source.
@@ -148,6 +210,22 @@ impl Merged {
             .find(|(profile, _)| *profile == Profile::Default)
             .map(|(_, dict)| dict)
             .unwrap_or_default()
+    }
+
+    /// Keys of a section whose value quickstart's file gives, and no other source overrides.
+    pub(super) fn set_by_base(&self, section: &str) -> Vec<String> {
+        let mut values = self.values();
+        let (Some(base), Some(Value::Dict(_, values))) = (&self.base, values.remove(section))
+        else {
+            return Vec::new();
+        };
+        let keys = values.iter().map(|(name, value)| {
+            let key = format!("{section}.{name}");
+            (self.origin(value.tag(), &key), key)
+        });
+        let set =
+            keys.filter(|(origin, _)| matches!(origin, Origin::File { path, .. } if path == base));
+        set.map(|(_, key)| key).collect()
     }
 
     /// Origin of the value with `tag` under `key`.
@@ -242,9 +320,9 @@ struct TomlText<'a> {
 }
 
 impl Provider for TomlText<'_> {
-    fn metadata(&self) -> Metadata {
+    fn metadata(&self) -> figment::Metadata {
         let path = self.path.to_string_lossy().into_owned();
-        Metadata::named("file").source(figment::Source::Custom(path))
+        figment::Metadata::named("file").source(figment::Source::Custom(path))
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
@@ -264,8 +342,8 @@ struct Pair<'a> {
 }
 
 impl Provider for Pair<'_> {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.kind).source(figment::Source::Custom(self.name.to_owned()))
+    fn metadata(&self) -> figment::Metadata {
+        figment::Metadata::named(self.kind).source(figment::Source::Custom(self.name.to_owned()))
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {

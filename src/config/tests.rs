@@ -322,8 +322,20 @@ fn faults_of_an_inner_section_have_its_whole_name() {
 fn a_verification_trunk_needs_a_host_and_a_number() {
     let toml = "[phone.verification_trunk]\nhost = \"sip.example.com:5070\"\ncaller_number = \"+442079460000\"\ntransport = \"tcp\"\n\
                 username = \"u\"\npassword = \"p\"";
-    let trunk = Config::load(&file(toml)).unwrap().phone.verification_trunk;
-    let trunk = trunk.expect("there is one");
+    let phone = Config::load(&file(toml)).unwrap().phone;
+    assert!(!phone.speaks_codes(), "no prefix is configured");
+    let with_prefixes = format!("{toml}\nprefixes = [\"+44\", \"+1212\"]");
+    let phone = Config::load(&file(&with_prefixes)).unwrap().phone;
+    assert!(phone.speaks_codes());
+    let trunk = phone.verification_trunk.expect("there is one");
+    for (number, may_be_called) in [
+        ("+442079460123", true),
+        ("+12125550100", true),
+        ("+13055550100", false),
+    ] {
+        let number = trunkline_routing::E164::parse(number).unwrap();
+        assert_eq!(trunk.allows(number), may_be_called, "{number}");
+    }
     assert_eq!((&*trunk.host, trunk.port), ("sip.example.com", Some(5070)));
     assert_eq!(trunk.caller_number.as_str(), "+442079460000");
     assert!(!format!("{trunk:?}").contains("\"p\""));
@@ -347,6 +359,14 @@ fn a_verification_trunk_needs_a_host_and_a_number() {
         (
             "host = \"a\"\ncaller_number = \"+442079460000\"\nusername = \"u\"",
             "phone.verification_trunk.password: is needed with username",
+        ),
+        (
+            "prefixes = [\"+44\"]",
+            "phone.verification_trunk.host: is needed",
+        ),
+        (
+            "host = \"a\"\ncaller_number = \"+442079460000\"\nprefixes = [\"44\"]",
+            "phone.verification_trunk.prefixes[0]: \"44\" is not a number prefix",
         ),
         (
             "host = \"a\"\ncaller_number = \"+442079460000\"\ncolour = 1",

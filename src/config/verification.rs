@@ -4,6 +4,7 @@ use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 
 use super::HostPort;
+use super::phone::prefix;
 use super::secret::Secret;
 use super::section::Section;
 
@@ -20,14 +21,20 @@ pub struct VerificationTrunk {
     pub login: Option<(Box<str>, Secret)>,
     /// Caller number.
     pub caller_number: E164,
-    /// Most calls in 24 hours, of all orgs and nodes together.
-    pub calls_per_day: u32,
+    /// Prefixes of numbers that may be called; empty: none may, since nobody has said what the calls may cost.
+    pub prefixes: Vec<Box<str>>,
 }
 
-/// Default of `calls_per_day`.
-const CALLS_PER_DAY: u32 = 200;
-
 impl VerificationTrunk {
+    /// Most calls in 24 hours, of all orgs and nodes together.
+    pub const CALLS_PER_DAY: u32 = 200;
+
+    /// Returns whether this number may be called.
+    pub fn allows(&self, number: E164) -> bool {
+        let mut prefixes = self.prefixes.iter();
+        prefixes.any(|prefix| number.as_str().starts_with(&**prefix))
+    }
+
     /// Reads the section; `None` without a host, or with a fault.
     pub(super) fn of(phone: &mut Section<'_>) -> Option<Self> {
         let mut section = phone.inner("verification_trunk", "phone.verification_trunk");
@@ -49,9 +56,12 @@ impl VerificationTrunk {
 
         let (username, password) = (section.text("username"), section.secret("password"));
         let caller_number = section.text("caller_number");
-        let calls_per_day = section.number("calls_per_day", 1..=1_000_000);
+        let prefixes = section.list("prefixes", prefix);
 
-        let is_given = username.is_some() || password.is_some() || caller_number.is_some();
+        let is_given = username.is_some()
+            || password.is_some()
+            || caller_number.is_some()
+            || prefixes.is_some();
         // Otherwise a section whose host was forgotten would count as absent.
         if host.is_none() && is_given {
             section.refuse_key("host", "is needed: the carrier's host or host:port");
@@ -85,7 +95,7 @@ impl VerificationTrunk {
             transport: transport.unwrap_or(Transport::Udp),
             login,
             caller_number,
-            calls_per_day: calls_per_day.unwrap_or(CALLS_PER_DAY),
+            prefixes: prefixes.unwrap_or_default(),
         })
     }
 }

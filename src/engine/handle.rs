@@ -148,7 +148,7 @@ impl Handle {
     /// Waits until every shard has had a turn.
     ///
     /// # Errors
-    /// `NoAnswer` if not every shard has had a turn within two seconds.
+    /// `NoAnswer` if not every shard has had a turn within two seconds, or a media thread has had none for ten.
     pub async fn turns(&self) -> Result<(), NoAnswer> {
         let turned = async {
             for inbox in self.router.shards() {
@@ -160,7 +160,11 @@ impl Handle {
         };
         tokio::time::timeout(TIMEOUT, turned)
             .await
-            .map_err(|_| NoAnswer)?
+            .map_err(|_| NoAnswer)??;
+        match self.media.is_hanging(clock::now()) {
+            true => Err(NoAnswer),
+            false => Ok(()),
+        }
     }
 
     /// Traces: the SIP messages that were received and sent.

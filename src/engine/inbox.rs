@@ -59,6 +59,8 @@ pub(crate) enum Input {
     MediaSilent(CallKey),
     /// Media of a call is heard again, after a silence that was reported.
     MediaHeard(CallKey),
+    /// A fault of ours has ended the media of a call.
+    MediaFailed(CallKey),
     /// Peers to probe with OPTIONS.
     Inquire(OptionsBatch),
     /// Position up to which the journal is on disk.

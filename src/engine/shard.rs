@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trunkline_calls::Calls;
 use trunkline_calls::peers::Peers;
 use trunkline_calls::registrar::Registrar;
+use trunkline_calls::{Calls, Reason};
 use trunkline_model::view::View;
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
@@ -417,6 +417,10 @@ impl Shard {
                 calls.handle_hand_off(endpoint, &view, call, now);
             }
             Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
+            Input::MediaFailed(call) => {
+                self.observer.panicked();
+                calls.hang_up(endpoint, call, Reason::Internal, now);
+            }
 
             Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),
             Input::RegisterTrunks(wanted) => peers.register_trunks(endpoint, wanted, now),

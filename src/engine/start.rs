@@ -488,6 +488,7 @@ fn report_media(
         media::MediaEvent::Silent => Input::MediaSilent(call),
         media::MediaEvent::Heard => Input::MediaHeard(call),
         media::MediaEvent::Spoken => Input::Spoken(call),
+        media::MediaEvent::Failed => Input::MediaFailed(call),
         // Under load a key may get lost.
         media::MediaEvent::Digit(digit) => {
             inbox.offer(Input::MediaDigit(call, digit));

@@ -92,10 +92,30 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns true for control characters and those that reorder a line on a terminal (Unicode's bidirectional controls).
+/// Returns true for control characters, and for those that can't be seen.
 fn is_dangerous(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    char.is_control() || is_invisible(char)
+}
+
+/// Returns true for characters without width, with which two names look alike, and for those that reorder a line (Unicode's bidirectional controls).
+/// Selectors of an emoji's form are none.
+pub fn is_invisible(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 fn hide(text: &str) -> Cow<'_, str> {
@@ -194,8 +214,8 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(
-            scrub("a\r\nb\u{1b}[31m\u{202e}"),
-            "a\\r\\nb\\u{1b}[31m\\u{202e}"
+            scrub("a\r\nb\u{1b}[31m\u{202e}\u{200b}"),
+            "a\\r\\nb\\u{1b}[31m\\u{202e}\\u{200b}"
         );
         assert_eq!(Printable(b"x\0\xff").to_string(), "x\\u{0}\u{fffd}");
     }

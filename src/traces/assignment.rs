@@ -26,6 +26,8 @@ const MAX_ENDED: usize = 16_384;
 const MAX_FORKS: usize = 32;
 /// Transactions of peers' INVITEs remembered of one call. A caller that is challenged begins with two.
 const MAX_INVITES: usize = 8;
+/// Headers that may be credentials remembered of one call: an agent's runtime has 20 at most.
+const MAX_SECRETS: usize = 40;
 /// Octets of one call's messages: more than a trace shows, and little beside what all calls may have. Further messages aren't kept.
 const OCTETS_OF_CALL: usize = 4 << 20;
 
@@ -53,6 +55,11 @@ impl Fingerprints {
     fn of_transaction(&self, seen: &Seen<'_>, peer: IpAddr) -> u128 {
         let from_tag = seen.from_tag.unwrap_or_default();
         self.of(&([seen.call_id, from_tag, seen.sent_by, seen.branch], peer))
+    }
+
+    /// A header, by its name in small letters and its value.
+    fn of_header(&self, name: &[u8], value: &[u8]) -> u128 {
+        self.of(&[name, value])
     }
 
     /// The parts of an INVITE that stay when it is sent again after a challenge (RFC 3261 §8.1.3.5).
@@ -89,6 +96,8 @@ struct KnownCall {
     tags: SmallVec<[u128; 2]>,
     /// At most [`MAX_INVITES`].
     invites: SmallVec<[u128; 1]>,
+    /// Names and values of headers that may be credentials; at most [`MAX_SECRETS`].
+    secrets: Vec<u128>,
 }
 
 /// Identities of the legs of calls that are up, and of those that have ended a moment ago.
@@ -160,10 +169,20 @@ impl Assignments {
                 call_id,
                 local,
                 remote,
+                secrets,
             } => {
                 let fingerprint = self.fingerprints.of(local.as_bytes());
                 let known = self.calls.entry(leg.call).or_default();
                 known.tags.push(fingerprint);
+                for (name, value) in secrets.iter().filter(|(_, value)| !value.is_empty()) {
+                    let name = name.to_ascii_lowercase();
+                    let secret = self
+                        .fingerprints
+                        .of_header(name.as_bytes(), value.as_bytes());
+                    if known.secrets.len() < MAX_SECRETS && !known.secrets.contains(&secret) {
+                        known.secrets.push(secret);
+                    }
+                }
                 let peer = match remote {
                     Some(tag) => {
                         PeerTags::Fixed((!tag.is_empty()).then(|| self.fingerprints.of(&*tag)))
@@ -231,6 +250,21 @@ impl Assignments {
             if leg.is_some_and(|leg| leg.call == call) {
                 self.invites.remove(&transaction);
             }
+        }
+    }
+
+    /// Strikes headers that may be credentials out of a message of a call, on whichever of its legs it is.
+    pub(super) fn strike_secrets(
+        &self,
+        call: Uuid,
+        octets: &mut [u8],
+        places: &scan::HeaderPositions,
+    ) {
+        let known = self.calls.get(&call).map(|known| &known.secrets);
+        if let Some(secrets) = known.filter(|secrets| !secrets.is_empty()) {
+            scan::strike_known(octets, places, |name, value| {
+                secrets.contains(&self.fingerprints.of_header(name, value))
+            });
         }
     }
 

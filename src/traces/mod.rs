@@ -337,6 +337,9 @@ impl StoredTraces {
                 None => scan::key(seen.call_id),
             };
             scan::strike_rest(octets, &places);
+            if let Some(leg) = &leg {
+                self.assignments.strike_secrets(leg.call, octets, &places);
+            }
             self.take_message(&Record::new(mark.at, &mark.flow, is_sent, leg, octets), key);
         }
 

@@ -297,6 +297,28 @@ pub(super) fn strike_rest(octets: &mut [u8], places: &HeaderPositions) {
     strike_keys(body);
 }
 
+/// Strikes out the values of headers that `is_secret` knows by name, in small letters, and value.
+pub(super) fn strike_known(
+    octets: &mut [u8],
+    places: &HeaderPositions,
+    is_secret: impl Fn(&[u8], &[u8]) -> bool,
+) {
+    let head = &mut octets[..places.at];
+    let mut at = places.first;
+    while at < head.len() {
+        let end = end_of_header(head, at);
+        let line = &head[at..end];
+        if let Some(colon) = memchr::memchr(b':', line) {
+            let value = trimmed(line, colon + 1);
+            let name = line[..colon].trim_ascii_end().to_ascii_lowercase();
+            if is_secret(&name, &line[value.clone()]) {
+                head[at + value.start..at + value.end].fill(STRUCK);
+            }
+        }
+        at = end;
+    }
+}
+
 /// Returns a Request-URI as kept messages have it: with its password struck out.
 pub(super) fn struck_uri(uri: &[u8]) -> Vec<u8> {
     let mut struck = uri.to_vec();

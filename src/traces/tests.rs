@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use trunkline_calls::{DialogIdentity, LegRole, TracedLeg};
+use trunkline_calls::{DialogIdentity, LegRole, SecretHeaders, TracedLeg};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
 
@@ -64,6 +64,7 @@ fn begin(tap: &mut Tap, call_id: &str) {
         call_id: call_id.as_bytes().into(),
         local,
         remote: Some(local.as_bytes().into()),
+        secrets: SecretHeaders::default(),
     };
     tap.assign(leg, Box::new(identity));
 }

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use uuid::Uuid;
 
 use super::post::{DeliveryFault, MAX_HEAD, Poster};
 use super::target::Target;
@@ -51,7 +52,8 @@ impl Fetcher {
 
         let stream = self
             .0
-            .connect(target)
+            // Its addresses are the operator's.
+            .connect(Uuid::nil(), target)
             .await
             .map_err(DeliveryFault::as_str)?;
         if !target.tls {

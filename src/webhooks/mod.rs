@@ -3,8 +3,8 @@
 //! The queue is in the store: a delivery is committed with its event. Here it is leased, sent, retried over days, and
 //! given up. Must not know HTTP servers, calls or SIP.
 
-pub mod address;
 mod fetch;
+mod lookup;
 mod post;
 mod schedule;
 mod sender;

@@ -18,14 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use trunkline_net::tls;
+use uuid::Uuid;
 
-use super::address::is_public;
-use super::target::Target;
+use super::lookup::Lookups;
+use super::target::{Target, may_receive};
 use crate::config;
 
-/// Addresses of a name that are checked.
-const MAX_ADDRESSES: usize = 16;
-/// Addresses among them that are tried.
+/// Addresses of a name that are tried.
 const MAX_TRIED: usize = 4;
 /// Maximum length of an answer's head, in octets.
 pub(super) const MAX_HEAD: usize = 32 * 1024;
@@ -40,6 +39,7 @@ pub(super) struct Poster {
     tls: TlsConnector,
     private_allowed: bool,
     timeout: Duration,
+    lookups: Lookups,
 }
 
 /// Answer of a receiver.
@@ -113,6 +113,7 @@ impl Poster {
             tls: Arc::new(tls::client(roots)).into(),
             private_allowed,
             timeout,
+            lookups: Lookups::default(),
         }
     }
 
@@ -125,15 +126,16 @@ impl Poster {
         self.private_allowed
     }
 
-    /// Sends `body` with `headers`, and waits for the answer's head.
+    /// Sends `body` with `headers` on behalf of `org`, and waits for the answer's head.
     pub(super) async fn post(
         &self,
+        org: Uuid,
         target: &Target,
         headers: HeaderMap,
         body: String,
     ) -> Result<WebhookAnswer, DeliveryFault> {
         let head = OnceLock::new();
-        let sent = self.send(target, headers, body, &head);
+        let sent = self.send((org, target), headers, body, &head);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(answer) => answer,
             // The head was in time; only the body is missing.
@@ -143,7 +145,7 @@ impl Poster {
 
     async fn send(
         &self,
-        target: &Target,
+        (org, target): (Uuid, &Target),
         headers: HeaderMap,
         body: String,
         head: &OnceLock<WebhookAnswer>,
@@ -153,7 +155,7 @@ impl Poster {
             .body(Full::new(Bytes::from(body)))
             .map_err(|_| DeliveryFault::Name)?;
         request.headers_mut().extend(headers);
-        let stream = self.connect(target).await?;
+        let stream = self.connect(org, target).await?;
         if !target.tls {
             return exchange(stream, request, head).await;
         }
@@ -164,17 +166,18 @@ impl Poster {
 
     /// Resolves and connects. A name may resolve differently each time, so the addresses that were checked are the ones
     /// connected to.
-    pub(super) async fn connect(&self, target: &Target) -> Result<TcpStream, DeliveryFault> {
-        let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
-        let found: Vec<SocketAddr> = found
-            .map_err(|_| DeliveryFault::Name)?
-            .take(MAX_ADDRESSES)
-            .collect();
+    pub(super) async fn connect(
+        &self,
+        org: Uuid,
+        target: &Target,
+    ) -> Result<TcpStream, DeliveryFault> {
+        let found = self.lookups.find(org, &target.host, target.port).await;
+        let found = found.map_err(|_| DeliveryFault::Name)?;
         if found.is_empty() {
             return Err(DeliveryFault::Name);
         }
 
-        let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
+        let allowed = |address: &&SocketAddr| self.private_allowed || may_receive(address.ip());
         // The fault if none of the addresses is allowed.
         let mut fault = DeliveryFault::Private;
         for address in found.iter().filter(allowed).take(MAX_TRIED) {
@@ -247,7 +250,7 @@ mod tests {
             authority: "localhost:9".to_owned(),
             path: PathAndQuery::from_static("/"),
         };
-        let found = poster.connect(&target).await.map(|_| ());
+        let found = poster.connect(Uuid::nil(), &target).await.map(|_| ());
         assert_eq!(found, Err(DeliveryFault::Private));
         assert_eq!(DeliveryFault::Private.shown(), DeliveryFault::Name.shown());
     }

@@ -270,10 +270,11 @@ impl WebhookSender {
         let target = target.map_err(|_| DeliveryFault::Private)?;
         if webhook.agent_id.is_some() {
             let (headers, form) = self.status_callback(webhook, held).await;
-            return poster.post(&target, headers, form).await;
+            return poster.post(webhook.org_id, &target, headers, form).await;
         }
         let headers = headers(webhook, held, self.now());
-        poster.post(&target, headers, held.body.clone()).await
+        let (org, body) = (webhook.org_id, held.body.clone());
+        poster.post(org, &target, headers, body).await
     }
 }
 

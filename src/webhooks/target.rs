@@ -4,9 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
-use trunkline_model::address::{AddressPolicy, HostFault};
-
-use super::address::is_public;
+use trunkline_model::address::{AddressPolicy, HostFault, is_documentation, is_public};
 
 /// Maximum length of a URL, in octets.
 const MAX_LENGTH: usize = 2048;
@@ -118,10 +116,16 @@ impl Target {
     }
 }
 
-/// Judges a host by the rule for those that tenants enter for SIP and for bots, and by [`is_public`], which allows less.
+/// Returns whether a receiver may have an address: by the rule that decides which addresses tenants may name for SIP and bots, and none of the networks
+/// for examples, which lead nowhere.
+pub(super) fn may_receive(ip: IpAddr) -> bool {
+    is_public(ip) && !is_documentation(ip)
+}
+
+/// Judges a host by the rule for those that tenants enter for SIP and for bots, and by [`may_receive`], which allows less.
 fn judge_host(host: &str, port: u16, address: Option<IpAddr>) -> Result<(), TargetFault> {
     if let Some(ip) = address {
-        return if is_public(ip) {
+        return if may_receive(ip) {
             Ok(())
         } else {
             Err(TargetFault::Private)

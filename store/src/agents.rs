@@ -1,5 +1,6 @@
-//! Phone agents. Knows SQL and the seal of the runtime's password; nothing of calls.
+//! Phone agents. Knows SQL and the seal of the runtime's secrets (its password, and the values of its headers); nothing of calls.
 
+use trunkline_model::runtime_headers::RuntimeHeaders;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
@@ -50,8 +51,8 @@ pub struct Agent {
     /// Seconds without RTP after which the caller is asked whether it is still there, 0: never; `None`: the configured ones.
     pub media_timeout_s: Option<u32>,
     runtime_by_operator: Option<bool>,
-    /// Password of the runtime, sealed.
-    pub runtime_password: Option<Vec<u8>>,
+    /// Secrets of the runtime, sealed: its password, and behind a NUL, which no password has, a JSON object of its headers.
+    runtime_password: Option<Vec<u8>>,
     /// Outbound trunk over which the agent dials.
     pub outbound_trunk_id: Option<Uuid>,
     /// Time of creation.
@@ -149,7 +150,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
     prompts::check(tx, org, new.runtime.as_ref())?;
 
     let mut agent = Agent::new(org, new.clone(), now);
-    agent.seal_password(&tx.keyring());
+    agent.seal_secrets(&tx.keyring());
     tx.run(
         // $14, the time of the change, is that of the creation as well.
         "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
@@ -172,6 +173,16 @@ pub fn by_id(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
     let sql = "SELECT *, type AS kind FROM agents WHERE org_id = $1 AND id = $2";
     let row = tx.one(sql, &[&org, &agent])?;
     Ok(row.ok_or(Wrong::Absent(Kind::Agent))?)
+}
+
+/// Returns the agent of this id, with the secrets of its runtime.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn opened_by_id(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
+    let mut agent = by_id(tx, org, agent)?;
+    agent.open_secrets(&tx.keyring())?;
+    Ok(agent)
 }
 
 /// Returns the org's agents, newest first.
@@ -207,6 +218,24 @@ pub fn page(
     })
 }
 
+/// Returns a page as [`page`] does, with the secrets of the runtimes.
+///
+/// # Errors
+/// [`Broke`]: the database fails.
+pub fn opened_page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Agent>, Error> {
+    let mut found = page(tx, org, narrow, after, limit)?;
+    for agent in &mut found.items {
+        agent.open_secrets(&tx.keyring())?;
+    }
+    Ok(found)
+}
+
 /// Changes an agent; returns it as changed.
 ///
 /// # Errors
@@ -219,11 +248,11 @@ pub fn update(
     now: Moment,
 ) -> Result<Agent, Error> {
     lock_org(tx, org)?;
-    let mut agent = by_id(tx, org, agent)?;
+    let mut agent = opened_by_id(tx, org, agent)?;
     agent.apply(change.clone(), now);
     if change.runtime.is_some() {
         prompts::check(tx, org, agent.runtime.as_ref())?;
-        agent.seal_password(&tx.keyring());
+        agent.seal_secrets(&tx.keyring());
     }
 
     tx.run(
@@ -253,6 +282,44 @@ pub fn trust_runtime(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result
     }
     tx.changed(Change::Org(org), now);
     Ok(())
+}
+
+/// Agents that [`seal_headers`] examines in one transaction.
+const EXAMINED: i64 = 100;
+
+/// Seals the headers of runtimes that an earlier build has stored in clear text, of the first agents behind `after`. Returns the last agent
+/// that it examined; `None` if there is none.
+///
+/// # Errors
+/// [`Broke`]: the database fails.
+pub fn seal_headers(tx: &mut Tx, after: Uuid) -> Result<Option<Uuid>, Error> {
+    tx.mark_internal();
+    let sql = "SELECT *, type AS kind FROM agents WHERE id > $1 AND runtime LIKE '%\"headers\":{%' ORDER BY id LIMIT $2";
+    let agents: Vec<Agent> = tx.all(sql, &[&after, &EXAMINED])?;
+    let last = agents.last().map(|agent| agent.id);
+
+    let keyring = tx.keyring();
+    for mut agent in agents {
+        let headers = agent.runtime.as_ref().and_then(Runtime::headers);
+        if headers.is_none_or(|headers| headers.is_empty() || headers.are_masked()) {
+            continue;
+        }
+        agent.open_secrets(&keyring)?;
+        agent.seal_secrets(&keyring);
+        let sql =
+            "UPDATE agents SET runtime = $3, runtime_password = $4 WHERE org_id = $1 AND id = $2";
+        let runtime = agent.runtime.as_ref().map(to_json);
+        tx.run(
+            sql,
+            &[
+                &agent.org_id,
+                &agent.id,
+                &runtime.as_deref(),
+                &agent.runtime_password,
+            ],
+        )?;
+    }
+    Ok(last)
 }
 
 /// Deletes an agent and frees its numbers.
@@ -335,21 +402,40 @@ impl Agent {
         ]
     }
 
-    /// Seals the password of the runtime.
-    fn seal_password(&mut self, keyring: &Keyring) {
-        let login = self.runtime.as_ref().and_then(Runtime::login);
-        self.runtime_password = login.map(|login| {
-            let password = Password::new(&*login.password);
-            password.seal(keyring, &owner(self.id))
-        });
+    /// Seals the password of the runtime and the values of its headers, which its JSON lacks.
+    fn seal_secrets(&mut self, keyring: &Keyring) {
+        let runtime = self.runtime.as_ref();
+        let login = runtime.and_then(Runtime::login);
+        let headers = runtime.and_then(Runtime::headers);
+        let headers = headers.filter(|headers| !headers.is_empty());
+
+        let mut secrets = login.map(|login| login.password.to_string());
+        if let Some(headers) = headers {
+            let secrets = secrets.get_or_insert_default();
+            secrets.push(SEPARATOR);
+            secrets.push_str(&to_json(headers.reveal()));
+        }
+        self.runtime_password =
+            secrets.map(|secrets| Password::new(secrets).seal(keyring, &owner(self.id)));
     }
 
-    /// Opens the sealed password into the runtime, where calls need it.
-    pub(super) fn open_password(&mut self, keyring: &Keyring) -> Result<(), Broke> {
-        let login = self.runtime.as_mut().and_then(Runtime::login_mut);
-        if let (Some(login), Some(sealed)) = (login, &self.runtime_password) {
-            let password = Password::open(keyring, &owner(self.id), sealed)?;
-            login.password = password.reveal().into();
+    /// Opens the sealed secrets into the runtime, where calls need them.
+    pub(super) fn open_secrets(&mut self, keyring: &Keyring) -> Result<(), Broke> {
+        let (Some(runtime), Some(sealed)) = (&mut self.runtime, &self.runtime_password) else {
+            return Ok(());
+        };
+        let secrets = Password::open(keyring, &owner(self.id), sealed)?;
+        let (password, headers) = match secrets.reveal().split_once(SEPARATOR) {
+            Some((password, headers)) => (password, Some(headers)),
+            None => (secrets.reveal(), None),
+        };
+
+        if let Some(login) = runtime.login_mut() {
+            login.password = password.into();
+        }
+        if let (Some(shown), Some(headers)) = (runtime.headers_mut(), headers) {
+            let column = "agents.runtime_password";
+            *shown = json::<RuntimeHeaders>(headers).map_err(|_| Broke::Stored { column })?;
         }
         Ok(())
     }
@@ -380,7 +466,10 @@ impl Agent {
     }
 }
 
-/// Returns the context under which the runtime's password is sealed.
+/// Separates a password from the headers behind it.
+const SEPARATOR: char = '\0';
+
+/// Returns the context under which the runtime's secrets are sealed.
 pub(super) fn owner(agent: Uuid) -> Vec<u8> {
     [b"agent runtime\0", agent.as_bytes().as_slice()].concat()
 }

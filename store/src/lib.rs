@@ -138,7 +138,7 @@ pub use keyring::{Keyring, RetiredKey, SigningPair};
 pub use logins::{Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role};
 pub use node_commands::{CommandState, NodeCommand};
 pub use nodes::{NodeState, NodeStatus, Renewal, Serving, SilentNode};
-pub use number_codes::{MadeCode, TRIES, TriedCode};
+pub use number_codes::{CodeLimit, MadeCode, TRIES, TriedCode};
 pub use numbers::Number;
 pub use of_contact::{ContactCall, ContactSearch};
 pub use old_pairs::OldPair;

@@ -18,6 +18,10 @@ use super::{Change, Number, lock_org, new_id};
 
 /// Most calls to a number in 24 hours, by all orgs together.
 const CALLS: i64 = 3;
+/// Most calls of an org in 24 hours.
+const ORG_CALLS: u8 = 10;
+/// Most different numbers that an org calls in 24 hours.
+const ORG_NUMBERS: u8 = 5;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of a code.
 const LIFE: Duration = Duration::from_secs(600);
@@ -41,11 +45,27 @@ pub enum MadeCode {
         /// Time until it may be called again.
         wait: Duration,
     },
+    /// The org has made its calls of a day.
+    OrgUsedUp {
+        /// Limit that is reached.
+        limit: CodeLimit,
+        /// Time until it may call this number.
+        wait: Duration,
+    },
     /// The deployment has made its calls of a day, or the org's partner its half of them.
     UsedUp {
         /// Time until one more may be made.
         wait: Duration,
     },
+}
+
+/// Limit on an org's calls in 24 hours.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum CodeLimit {
+    /// So many calls.
+    Calls(u8),
+    /// Calls to so many different numbers.
+    Numbers(u8),
 }
 
 /// Result of trying a code.
@@ -99,6 +119,10 @@ pub fn make(
     let day_ago = micros(now).saturating_sub(micros_of(DAY));
     let expires_at = now + LIFE;
 
+    if let Some((limit, wait)) = org_used_up(tx, org, number.number, day_ago)? {
+        tx.mark_internal();
+        return Ok(MadeCode::OrgUsedUp { limit, wait });
+    }
     if let Some(wait) = used_up(tx, org, per_day, day_ago)? {
         tx.mark_internal();
         return Ok(MadeCode::UsedUp { wait });
@@ -144,6 +168,37 @@ pub fn make(
     tx.mark_internal();
     let wait = until_it_leaves(oldest, day_ago);
     Ok(MadeCode::TooOften { wait })
+}
+
+/// Returns the org's limit that is reached, with the time until the org may call this number; `None` if it may now.
+fn org_used_up(
+    tx: &mut Tx,
+    org: Uuid,
+    number: E164,
+    day_ago: i64,
+) -> Result<Option<(CodeLimit, Duration)>, Error> {
+    let sql = "SELECT number, COUNT(*), MIN(made_at), MAX(made_at) FROM number_codes WHERE org_id = $1 AND made_at > $2 GROUP BY number";
+    // At most as many rows as numbers: the limits bound them.
+    let called: Vec<(String, i64, i64, i64)> = tx.all(sql, &[&org, &day_ago])?;
+
+    let calls: i64 = called.iter().map(|(_, calls, _, _)| calls).sum();
+    if calls >= i64::from(ORG_CALLS) {
+        let oldest = called.iter().map(|(_, _, first, _)| *first).min();
+        let wait = until_it_leaves(oldest, day_ago);
+        return Ok(Some((CodeLimit::Calls(ORG_CALLS), wait)));
+    }
+
+    let is_new = called
+        .iter()
+        .all(|(known, _, _, _)| known != number.as_str());
+    if is_new && called.len() >= usize::from(ORG_NUMBERS) {
+        // A number counts until its last call leaves.
+        let oldest = called.iter().map(|(_, _, _, last)| *last).min();
+        let wait = until_it_leaves(oldest, day_ago);
+        return Ok(Some((CodeLimit::Numbers(ORG_NUMBERS), wait)));
+    }
+
+    Ok(None)
 }
 
 /// Returns the time until the deployment, and the org's partner, may make one more call; `None` if they may now.

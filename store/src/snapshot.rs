@@ -311,7 +311,7 @@ fn add_agents(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Err
 
     for mut agent in agents {
         if let Some(rows) = rows.get_mut(&agent.org_id) {
-            agent.open_password(&tx.keyring())?;
+            agent.open_secrets(&tx.keyring())?;
             rows.agents.push(agent);
         }
     }

@@ -214,3 +214,45 @@ async fn a_deleted_agents_numbers_are_free() {
 
     assert_eq!(number.agent_id, None);
 }
+
+/// A runtime's headers tell it whose call comes, so each value may be a credential: a key that only reads sees the names.
+#[tokio::test]
+async fn values_of_a_runtimes_headers_are_for_keys_that_may_set_them() {
+    const SECRET: &str = "hunter2-of-the-crm";
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reads) = api.key(tenant.org, &["phone:read"]).await;
+    let runtime = |value: &str| json!({"type": "sip", "uri": "sip:a@192.0.2.1", "headers": {"X-Account": value, "X-Call": "{called}"}});
+
+    let body = with(json!({ "runtime": runtime(SECRET) }));
+    let made = api.post("/phone", &tenant.token, body).await.with(201);
+    assert_eq!(made["runtime"]["headers"]["X-Account"], SECRET);
+    let path = format!("/phone/{}", id_of(&made));
+    let renamed = json!({"name": "Bea"});
+    api.patch(&path, &tenant.token, renamed).await.with(200);
+
+    let shown = api.get(&path, &tenant.token).await.with(200);
+    let listed = api.get("/phone", &tenant.token).await.with(200);
+    for agent in [&shown, &listed["items"][0]] {
+        assert_eq!(agent["runtime"]["headers"]["X-Account"], SECRET);
+    }
+    let shown = api.get(&path, &reads).await.with(200);
+    let listed = api.get("/phone", &reads).await.with(200);
+    for agent in [&shown, &listed["items"][0]] {
+        let masked = json!({"X-Account": "***", "X-Call": "***"});
+        assert_eq!(agent["runtime"]["headers"], masked);
+        assert!(!agent.to_string().contains(SECRET), "{agent}");
+    }
+
+    let stored = api.rows("SELECT runtime FROM agents").await;
+    assert!(stored[0].contains("X-Account"), "{stored:?}");
+    assert!(!stored[0].contains(SECRET), "{stored:?}");
+
+    // What a reader was shown doesn't replace the value.
+    let sent_back = json!({ "runtime": runtime("***") });
+    let refused = api.patch(&path, &tenant.token, sent_back).await.with(400);
+    let message = refused["message"].to_string();
+    assert!(message.contains("runtime.headers.X-Account"), "{message}");
+    let shown = api.get(&path, &tenant.token).await.with(200);
+    assert_eq!(shown["runtime"]["headers"]["X-Account"], SECRET);
+}

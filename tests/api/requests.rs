@@ -214,3 +214,25 @@ async fn a_console_takes_forms_under_the_name_that_was_asked() {
         assert_eq!(answer.status, status, "{origin}: {}", answer.text);
     }
 }
+
+/// A proxy that reads the first of two credentials and a server that reads the second differ on who asks.
+#[tokio::test]
+async fn two_authorization_headers_are_refused() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let bearer = |token: &str| format!("Bearer {token}");
+    for (path, second) in [
+        ("/phone", bearer("another")),
+        ("/phone", bearer(&tenant.token)),
+        ("/widget/me", bearer("another")),
+        ("/partner/v1/orgs", "Basic eDp5".to_owned()),
+    ] {
+        let request = Request::get(path)
+            .header("Authorization", bearer(&tenant.token))
+            .header("Authorization", second);
+        let refused = api.send(request.body(Body::empty())).await;
+        let message = refused.with(400)["message"].to_string();
+        assert!(message.contains("Authorization: is given more than once"), "{path}: {message}");
+    }
+    api.get("/phone", &tenant.token).await.with(200);
+}

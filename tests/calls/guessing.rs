@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, http};
 
 /// Time until failed log-ins are stored.
 const WRITTEN: Duration = Duration::from_secs(10);
@@ -185,4 +185,53 @@ fn a_guess_is_counted_once_however_often_it_is_sent() {
         assert!(written.is_some(), "{method}");
         assert_eq!(noted(), guesses, "{method}");
     }
+}
+
+/// A tenant that lists the PBX of another on its trunk learns nothing of that PBX's log-ins; the tenant whose number the PBX dials does.
+#[test]
+fn a_tenant_that_lists_anothers_pbx_sees_none_of_its_log_ins() {
+    let setup = DaemonSetup::new();
+    let attacker = setup.run(&["org", "create", "--name", "Attacker", "--json"]);
+    let attacker = attacker["id"].as_str().expect("an id").to_owned();
+    let number = "+493099999999";
+    setup.run(&[
+        "number", "add", number, "--org", &attacker, "--verified", "--json",
+    ]);
+    let key = setup.run(&["key", "create", "--org", &attacker, "--json"]);
+    let key = key["api_key"].as_str().expect("a key").to_owned();
+    let daemon = setup.serve();
+    let (http, own) = (daemon.setup.http, daemon.setup.key.clone());
+
+    let trunk = "/phone/sip/inbound-trunk";
+    let listed = serde_json::json!({"allowed_addresses": ["127.0.0.1/32"]});
+    let (status, made) = http::change("POST", http, trunk, &key, &listed);
+    assert_eq!(status, 201, "{made}");
+    daemon.setup.settle();
+
+    let failures = |key: &str| {
+        let page = http::json(http, &format!("{trunk}/auth-failures"), key);
+        page["total"].as_u64().expect("a number")
+    };
+    let nobody = Credentials {
+        username: "old-user".to_owned(),
+        password: "old-password".to_owned(),
+    };
+    let log_in = || {
+        for method in ["REGISTER", "INVITE"] {
+            let mut client = Client::new(&daemon, method);
+            let refused = client.send("");
+            let (line, _) = client.answer_to(&refused, &nobody);
+            assert_eq!(client.send(&line).status(), Some(401), "{method}");
+        }
+    };
+
+    log_in();
+    // Once the owner lists it too, the owner is told of the call to its own number, and nobody of the REGISTER.
+    let (status, changed) = http::change("PATCH", http, trunk, &own, &listed);
+    assert_eq!(status, 200, "{changed}");
+    daemon.setup.settle();
+    log_in();
+    let told = Deadline::after(WRITTEN).poll(|| (failures(&own) == 1).then_some(()));
+    assert!(told.is_some(), "{}", failures(&own));
+    assert_eq!(failures(&key), 0);
 }

@@ -57,6 +57,7 @@ mod registrations;
 mod replaced;
 mod runtime_digest;
 mod runtimes;
+mod secret_headers;
 mod secured;
 mod sessions;
 mod shares;

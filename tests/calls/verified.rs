@@ -12,6 +12,7 @@ use trunkline_testkit::{
     Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, http, proves,
 };
 
+const PREFIXES: &str = "TRUNKLINE__PHONE__VERIFICATION_TRUNK__PREFIXES";
 const NUMBER: &str = "+442079460123";
 const FROM: &str = "+442079460000";
 const USER: &str = "operator";
@@ -46,6 +47,7 @@ fn daemon_of(setup: DaemonSetup, host: &str) -> (Daemon, Peer, String) {
             &format!("{host}:{}", carrier.own.port()),
         )
         .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__CALLER_NUMBER", FROM)
+        .set(PREFIXES, "+44,+1,+88")
         .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__USERNAME", USER)
         .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__PASSWORD", PASSWORD)
         // The org's own outbound call is its first.
@@ -319,18 +321,13 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
 #[test]
 fn an_org_leaves_a_verification_call_to_others() {
     let (daemon, carrier, first) = daemon();
-    let add = |key: &str, number: &str| {
-        let body = json!({"phone_number": number});
-        let (status, made) = http::change("POST", daemon.setup.http, "/phone/numbers", key, &body);
-        assert_eq!(status, 201, "{made}");
-        made["id"].as_str().expect("an id").to_owned()
-    };
     let call = |key: &str, id: &str| {
         let path = format!("/phone/numbers/{id}/verify");
         http::change("POST", daemon.setup.http, &path, key, &json!({}))
     };
     let own = daemon.setup.key.clone();
-    let [second, third, fourth] = [24, 25, 26].map(|end| add(&own, &format!("+4420794601{end}")));
+    let [second, third, fourth] =
+        [24, 25, 26].map(|end| add(&daemon, &own, &format!("+4420794601{end}")));
 
     for id in [&first, &second, &third].into_iter().cycle().take(9) {
         let (status, asked) = call(&own, id);
@@ -340,15 +337,8 @@ fn an_org_leaves_a_verification_call_to_others() {
     let is_busy = (status, &refused["code"]) == (429, &json!("org_busy"));
     assert!(is_busy, "{refused}");
 
-    let other = daemon
-        .setup
-        .run(&["org", "create", "--name", "Other", "--json"]);
-    let other = other["id"].as_str().expect("an id").to_owned();
-    let key = daemon
-        .setup
-        .run(&["key", "create", "--org", &other, "--json"]);
-    let key = key["api_key"].as_str().expect("a key").to_owned();
-    let (status, asked) = call(&key, &add(&key, "+442079460127"));
+    let key = other_org(&daemon);
+    let (status, asked) = call(&key, &add(&daemon, &key, "+442079460127"));
     assert_eq!(status, 202, "{asked}");
 
     // Finished calls make room, and the refused one didn't count.
@@ -361,6 +351,136 @@ fn an_org_leaves_a_verification_call_to_others() {
     assert_eq!(
         again.map(|asked| asked["calls_left"].clone()),
         Some(json!(2))
+    );
+}
+
+/// Adds a number to the org of this key; returns its id.
+fn add(daemon: &Daemon, key: &str, number: &str) -> String {
+    let body = json!({"phone_number": number});
+    let (status, made) = http::change("POST", daemon.setup.http, "/phone/numbers", key, &body);
+    assert_eq!(status, 201, "{made}");
+    made["id"].as_str().expect("an id").to_owned()
+}
+
+/// Makes another org; returns its key.
+fn other_org(daemon: &Daemon) -> String {
+    let run = |arguments: &[&str]| daemon.setup.run(arguments);
+    let org = run(&["org", "create", "--name", "Other", "--json"]);
+    let org = org["id"].as_str().expect("an id").to_owned();
+    let key = run(&["key", "create", "--org", &org, "--json"]);
+    key["api_key"].as_str().expect("a key").to_owned()
+}
+
+/// The attacker is paid for calls to its numbers, and the operator would pay them.
+#[test]
+fn no_verification_call_goes_to_a_number_that_costs_more_than_a_line() {
+    let (daemon, carrier, honest) = daemon();
+    let key = daemon.setup.key.clone();
+    for (case, number) in [
+        ("premium rate", "+19005550100"),
+        ("premium rate, with more digits", "+190055501007"),
+        ("premium rate in Britain", "+449012345678"),
+        ("shared cost", "+448431234567"),
+        ("personal", "+447012345678"),
+        ("satellite", "+881612345678"),
+        ("a country without prefix", "+37112345678"),
+    ] {
+        let id = add(&daemon, &key, number);
+        for _ in 0..2 {
+            let (status, refused) = verify(&daemon, &id);
+            let code = &refused["code"];
+            assert_eq!(
+                (status, code),
+                (403, &json!("destination_not_allowed")),
+                "{case}: {refused}"
+            );
+        }
+    }
+
+    let (status, asked) = verify(&daemon, &honest);
+    assert_eq!((status, &asked["calls_left"]), (202, &json!(2)), "{asked}");
+    let invite = carrier.request("INVITE");
+    assert!(
+        invite.start_line().contains(NUMBER),
+        "the first call that was placed: {invite:?}"
+    );
+    carrier.reply(&invite, "486 Busy Here", "");
+}
+
+/// An org that calls other people's phones with the operator's number is stopped, and others aren't.
+#[test]
+fn an_org_has_ten_verification_calls_to_five_numbers_a_day() {
+    let (daemon, carrier, first) = daemon();
+    let key = daemon.setup.key.clone();
+    let more = (24..28).map(|end| add(&daemon, &key, &format!("+4420794601{end}")));
+    let ids: Vec<String> = std::iter::once(first).chain(more).collect();
+    let called = |id: &str| {
+        let (status, asked) = verify(&daemon, id);
+        assert_eq!(status, 202, "{asked}");
+        let invite = carrier.request("INVITE");
+        carrier.reply(&invite, "486 Busy Here", "");
+        carrier.request("ACK");
+    };
+    let used_up = |id: &str| {
+        let (status, refused) = verify(&daemon, id);
+        let code = &refused["code"];
+        assert_eq!(
+            (status, code),
+            (429, &json!("verification_calls_used_up")),
+            "{refused}"
+        );
+        refused["message"].to_string()
+    };
+
+    ids.iter().for_each(|id| called(id));
+    let sixth = add(&daemon, &key, "+442079460129");
+    let message = used_up(&sixth);
+    assert!(message.contains("5 other numbers"), "{message}");
+    ids.iter().for_each(|id| called(id));
+    let message = used_up(&ids[0]);
+    assert!(message.contains("10 verification calls"), "{message}");
+
+    let other = other_org(&daemon);
+    let theirs = add(&daemon, &other, "+442079460130");
+    let path = format!("/phone/numbers/{theirs}/verify");
+    let (status, asked) = http::change("POST", daemon.setup.http, &path, &other, &json!({}));
+    assert_eq!(status, 202, "the honest org: {asked}");
+}
+
+/// Nobody has said what the calls may cost.
+#[test]
+fn without_prefixes_nobody_is_called_and_the_doctor_prints_the_line() {
+    let setup = DaemonSetup::new()
+        .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__HOST", "127.0.0.1:9")
+        .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__CALLER_NUMBER", FROM);
+    let daemon = setup.serve();
+    let id = add(&daemon, &daemon.setup.key, NUMBER);
+    let (status, refused) = verify(&daemon, &id);
+    let code = &refused["code"];
+    assert_eq!(
+        (status, code),
+        (409, &json!("no_verification_route")),
+        "{refused}"
+    );
+    let message = refused["message"].to_string();
+    assert!(
+        message.contains("phone.verification_trunk.prefixes"),
+        "{message}"
+    );
+
+    let (_, found) = daemon.setup.doctor();
+    let findings = found["findings"].as_array().expect("findings");
+    let prefixes = |finding: &&Value| finding["check"] == "verification_prefixes";
+    let finding = findings.iter().find(prefixes).expect("a finding");
+    let line = "phone.verification_trunk.prefixes = [\"+44\"]";
+    assert!(
+        finding["fix"].as_str().expect("a fix").contains(line),
+        "{finding}"
+    );
+    assert!(
+        daemon
+            .log()
+            .contains("phone.verification_trunk has no prefixes")
     );
 }
 

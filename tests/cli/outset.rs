@@ -378,3 +378,47 @@ fn an_empty_segment_of_another_format_is_replaced() {
     assert!(!segment.exists());
     assert!(daemon.stop());
 }
+
+/// Another user of the machine leaves a file where root will start a command: it would run that user's commands as root.
+#[test]
+fn root_reads_no_configuration_that_another_user_can_write() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: root_reads_no_configuration_that_another_user_can_write needs root");
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let chown = |path: &std::path::Path, uid: u32| {
+        std::os::unix::fs::chown(path, Some(uid), None).expect("root may do that");
+    };
+    let shell = Shell::new();
+    let pwned = shell.path("pwned");
+    let text = format!("[speech]\ncommand = [\"touch\", \"{}\"]\n", pwned.display());
+
+    shell.write("trunkline.toml", &text);
+    let file = shell.path("trunkline.toml");
+    chown(&file, NOBODY);
+    let said = ["trunkline.toml", "isn't read by root", "--config"];
+    for command in [&["serve"] as &[&str], &["config", "check"], &["doctor"]] {
+        refuses(&shell, command, &said);
+    }
+    // Root's own, but everybody may write it.
+    chown(&file, 0);
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(&file, mode(0o666)).expect("root may do that");
+    refuses(&shell, &["config", "check"], &said);
+
+    // Honest: root's own file, and one that root names.
+    std::fs::set_permissions(&file, mode(0o644)).expect("root may do that");
+    assert_eq!(shell.run(&["config", "check"]).code, Some(0));
+    chown(&file, NOBODY);
+    let named = shell.run(&["config", "check", "--config", "trunkline.toml"]);
+    assert_eq!(named.code, Some(0), "{named:?}");
+
+    // Quickstart's file in a data directory that somebody else has left there.
+    std::fs::remove_file(&file).expect("root may do that");
+    std::fs::create_dir(shell.path("trunkline-data")).expect("the folder is made");
+    shell.write("trunkline-data/quickstart.toml", &text);
+    chown(&shell.path("trunkline-data/quickstart.toml"), NOBODY);
+    refuses(&shell, &["config", "check"], &["quickstart.toml", "isn't read by root"]);
+    assert!(!pwned.exists());
+}

@@ -1,6 +1,7 @@
 //! `trunkline trace` in a pseudo-terminal, and the same calls without one; `explain` by a call's id.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -289,7 +290,10 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     ] {
         let (code, said) = run(&["trace", &id, "--save", file]);
         assert_eq!(code, Some(0), "{file}: {said}");
-        let saved = std::fs::read(setup.folder.path().join(file)).expect("a file");
+        let path = setup.folder.path().join(file);
+        let mode = std::fs::metadata(&path).expect("a file").mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}: its messages are for nobody else");
+        let saved = std::fs::read(path).expect("a file");
         assert!(String::from_utf8_lossy(&saved).contains(part), "{file}");
     }
 

@@ -1,8 +1,7 @@
 //! Licences, sources and bans of the dependency tree, by the rules of `deny.toml`: the part of `cargo deny check` that needs no network.
 //!
-//! CI has no time to build cargo-deny, and prebuilt ones can't read this `deny.toml`. So these rules are checked here on every run, from
-//! `cargo metadata`. Where cargo-deny is installed, `just check` and CI run it too, and it looks for advisories besides. A rule that this
-//! reader doesn't know fails the test.
+//! CI installs a prebuilt cargo-deny, which looks for advisories besides. Elsewhere it may be missing, so these rules are checked here on every
+//! run, from `cargo metadata`. A rule that this reader doesn't know fails the test.
 
 use std::process::Command;
 
@@ -15,7 +14,10 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Names of the rules that [`Rules::read`] knows, by section. Those of `advisories` are left to cargo-deny.
 const KNOWN: [(&str, &[&str]); 5] = [
     ("graph", &["targets"]),
-    ("advisories", &["version", "yanked"]),
+    (
+        "advisories",
+        &["version", "yanked", "ignore", "unused-ignored-advisory"],
+    ),
     ("licenses", &["version", "allow", "private"]),
     (
         "bans",

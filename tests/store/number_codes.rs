@@ -5,8 +5,8 @@ use std::time::Duration;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Conflict, Error, MadeCode, Number, Purge, Store, TriedCode, deleted_orgs, events,
-    number_codes, numbers, purge,
+    Acting, CodeLimit, Conflict, Error, MadeCode, Number, Purge, Store, TriedCode, deleted_orgs,
+    events, number_codes, numbers, purge,
 };
 use uuid::Uuid;
 
@@ -18,6 +18,7 @@ crate::on_both!(
     a_code_ends_by_time_by_tries_and_by_another,
     a_number_is_called_three_times_a_day_whoever_asks,
     a_partner_has_half_of_the_deployments_calls,
+    an_org_has_ten_calls_to_five_numbers,
     calls_of_a_deleted_org_count,
     nodes_count_together
 );
@@ -226,6 +227,42 @@ async fn a_partner_has_half_of_the_deployments_calls(db: &TestDb) {
 
     let made = ask(2, DAY).await;
     assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+}
+
+async fn an_org_has_ten_calls_to_five_numbers(db: &TestDb) {
+    let store = db.open().await;
+    let mine = org(&store, "Org").await.id;
+    let mut numbers = Vec::new();
+    for at in 0..6 {
+        numbers.push(number(&store, mine, &format!("+44207946000{at}")).await);
+    }
+    let left = |second: u64, limit| MadeCode::OrgUsedUp {
+        limit,
+        wait: Duration::from_secs(DAY - second),
+    };
+
+    for (second, number) in (0..).zip(&numbers[..5]) {
+        let made = make(&store, number, "123456", later(second)).await;
+        assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    }
+    // The first number was called again, so the second one's call is the first to leave.
+    make(&store, &numbers[0], "123456", later(5)).await;
+    let made = make(&store, &numbers[5], "123456", later(11)).await;
+    assert_eq!(made, left(10, CodeLimit::Numbers(5)));
+
+    for (second, number) in (12..).zip(&numbers[1..5]) {
+        make(&store, number, "123456", later(second)).await;
+    }
+    let made = make(&store, &numbers[1], "123456", later(20)).await;
+    assert_eq!(made, left(20, CodeLimit::Calls(10)));
+
+    // Another org isn't touched, and a day later there is room.
+    let theirs = org(&store, "Other").await.id;
+    let theirs = number(&store, theirs, "+442079460009").await;
+    for (number, at) in [(&theirs, later(20)), (&numbers[5], later(DAY + 16))] {
+        let made = make(&store, number, "123456", at).await;
+        assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    }
 }
 
 /// Deleting and purging an org frees neither its numbers' calls nor its partner's.

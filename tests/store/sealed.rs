@@ -1,10 +1,11 @@
 //! Rotation of the sealing key: interrupted anywhere, it leaves every value readable and can be run again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::Connection;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
+use trunkline_model::runtime_headers::RuntimeHeaders;
 use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
 use trunkline_store::{
@@ -25,6 +26,7 @@ crate::on_both!(
     a_rotation_that_is_cut_off_is_run_again,
     a_value_that_cant_be_opened_keeps_the_old_key,
     rotations_at_once_lose_nothing,
+    headers_in_clear_text_are_sealed,
 );
 
 /// Every sealed column of the schema.
@@ -59,11 +61,12 @@ async fn fill(store: &Store) -> Uuid {
 
     let mut agent = new_agent("Anna");
     let mut runtime = Runtime::sip("sip:a@h".into());
-    if let Runtime::Sip { login, .. } = &mut runtime {
+    if let Runtime::Sip { login, headers, .. } = &mut runtime {
         *login = Some(RuntimeLogin {
             user: "anna".into(),
             password: "a runtime's".into(),
         });
+        *headers = header("a header's");
     }
     agent.runtime = Some(runtime);
     done(store, move |tx| agents::create(tx, org, &agent, NOW)).await;
@@ -121,6 +124,10 @@ async fn fill(store: &Store) -> Uuid {
     org
 }
 
+fn header(value: &str) -> RuntimeHeaders {
+    BTreeMap::from([("X-Account".to_owned(), value.to_owned())]).into()
+}
+
 /// Begins an erasure that some node has still to do, with a call that was found.
 async fn begin_erasure(store: &Store, org: Uuid) {
     let callers = [(org, number("+441632960001"))];
@@ -163,7 +170,9 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let rows = found(store, move |tx| rows_of(tx, Some(org))).await;
     let rows = &rows[0];
     let trunk = rows.trunk.as_ref().expect("a trunk");
-    let runtime = rows.agents[0].runtime.as_ref().and_then(Runtime::login);
+    let runtime = rows.agents[0].runtime.as_ref();
+    let headers = runtime.and_then(Runtime::headers).expect("headers");
+    let runtime = runtime.and_then(Runtime::login);
     let outbound = rows.outbound_trunks[0].settings.credentials.as_ref();
     let all = Default::default();
     let hooks = store
@@ -184,6 +193,7 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
         trunk.password.reveal().to_owned(),
         rows.old_credentials[0].password.reveal().to_owned(),
         runtime.expect("a login").password.to_string(),
+        headers.reveal()["X-Account"].clone(),
         outbound.expect("a pair").1.reveal().to_owned(),
         hook.secret.reveal().to_owned(),
         old.reveal().to_owned(),
@@ -380,4 +390,38 @@ async fn rotations_at_once_lose_nothing(db: &TestDb) {
 
     assert_eq!(columns_of(db, &newest).await, all_sealed(db));
     assert_eq!(opened(&db.open().await, org).await, before);
+}
+
+/// As earlier builds stored them: beside a sealed password, and without one.
+async fn headers_in_clear_text_are_sealed(db: &TestDb) {
+    let store = db.open().await;
+    let org = fill(&store).await;
+    db.execute(
+        "UPDATE agents SET runtime = '{\"type\":\"sip\",\"uri\":\"sip:a@h\",\"fallbacks\":[],\"headers\":{\"X-Account\":\"in clear text\"}}',
+             runtime_password = NULL",
+    )
+    .await;
+    let headers = async || {
+        let rows = found(&store, move |tx| rows_of(tx, Some(org))).await;
+        let runtime = rows[0].agents[0].runtime.clone();
+        runtime
+            .expect("a runtime")
+            .headers()
+            .expect("headers")
+            .clone()
+    };
+    assert_eq!(headers().await, header("in clear text"));
+
+    let last = done(&store, |tx| agents::seal_headers(tx, Uuid::nil())).await;
+    let last = last.expect("an agent with headers");
+    let end = done(&store, move |tx| agents::seal_headers(tx, last)).await;
+    assert_eq!(end, None);
+    assert_eq!(headers().await, header("in clear text"));
+    let stored = found(&store, move |tx| agents::by_id(tx, org, last)).await;
+    let stored = stored.runtime.expect("a runtime");
+    assert!(stored.headers().expect("headers").are_masked());
+
+    // Once more: the mask isn't sealed in the values' place.
+    done(&store, |tx| agents::seal_headers(tx, Uuid::nil())).await;
+    assert_eq!(headers().await, header("in clear text"));
 }

@@ -132,6 +132,8 @@ async fn both_versions_of_http_are_spoken_over_tls() {
             (response.status(), response.version()),
             (StatusCode::OK, version)
         );
+        let always = response.headers().get("Strict-Transport-Security");
+        assert!(always.is_some_and(|always| always == "max-age=31536000"));
     }
 
     let plain = trunkline_testkit::http::get(at, "/healthz", None);

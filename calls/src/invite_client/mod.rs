@@ -499,7 +499,10 @@ impl InviteClient {
                 cx.core.minter.call_id(self.leg.slot, entropy)
             }
         };
-        cx.trace(owner, DialogIdentity::without_peer(tag, call_id));
+        cx.trace(
+            owner,
+            DialogIdentity::without_peer(tag, call_id, text.secrets()),
+        );
         self.addresses.add(target.address.ip());
         self.datagram.begin(&target);
 

@@ -4,6 +4,7 @@ use trunkline_sip::wire::print::Head;
 
 use crate::digest_answers::DigestAnswers;
 use crate::target::Target;
+use crate::traced::SecretHeaders;
 
 /// Text of an INVITE.
 pub(crate) trait InviteText {
@@ -21,6 +22,10 @@ pub(crate) trait InviteText {
     fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>);
     /// The body: in most cases an SDP.
     fn body(&self) -> &[u8];
+    /// Headers among those lines that may be credentials.
+    fn secrets(&self) -> SecretHeaders {
+        SecretHeaders::default()
+    }
 }
 
 /// Parts of an INVITE set by the client.

@@ -257,6 +257,8 @@ impl Registrar {
                     view,
                     flow.peer.ip(),
                     &name,
+                    // A REGISTER dials no number.
+                    |_| false,
                     config.wall.of(now),
                 );
 

@@ -23,6 +23,8 @@ pub enum MediaEvent {
         /// Time since the answer, as [`Media::start`](super::Media::start) was given it.
         after: Duration,
     },
+    /// A fault of ours has ended the call's media.
+    Failed,
     /// The attached bot has gone; the peer hears silence from now on.
     BotClosed(BotEnd),
 }

@@ -6,6 +6,7 @@
 
 mod allowance;
 mod audio_budget;
+mod beats;
 mod bot_leg;
 mod browser_leg;
 mod call;
@@ -200,6 +201,11 @@ impl Media {
     /// Releases the port of the call `key`, and returns the figures of its media. Its bot gets `stop`.
     pub fn close(&self, key: u64, now: Moment) -> Option<MediaStatistics> {
         self.ports.close(key, now)
+    }
+
+    /// Returns whether a media thread hangs: it has had no turn for ten seconds.
+    pub fn is_hanging(&self, now: Moment) -> bool {
+        self.ports.beats.is_one_missing(now)
     }
 
     /// Returns the number of calls that hold a port.

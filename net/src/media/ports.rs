@@ -19,6 +19,7 @@ use crate::bot::Bot;
 use crate::listener::{next_unreachable, report_unreachable};
 
 use super::audio_budget::AudioBudget;
+use super::beats::Beats;
 use super::browser_leg::{BrowserAudio, BrowserLeg};
 use super::clip::Sound;
 use super::command::{Command, Mailbox};
@@ -65,6 +66,7 @@ pub(super) struct Ports {
     pub(super) known_ips: KnownIps,
     /// Networks that fail.
     pub(super) outages: Outages,
+    pub(super) beats: Beats,
     /// Media threads, by the remainder of half a port.
     threads: Vec<Mailbox>,
     is_stopped: AtomicBool,
@@ -157,6 +159,7 @@ impl Ports {
             budget: AudioBudget::default(),
             known_ips: KnownIps::default(),
             outages: Outages::new(threads.len()),
+            beats: Beats::new(threads.len()),
             threads,
             is_stopped: AtomicBool::new(false),
         })

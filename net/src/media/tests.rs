@@ -98,6 +98,65 @@ fn what_a_peer_sends_comes_back() {
     }
 }
 
+/// One thread serves both calls. What handles the key of the first one's caller panics, as a fault of ours would.
+#[test]
+fn a_panic_ends_the_media_of_its_call_alone() {
+    const FAULTY: u64 = 1;
+    let settings = MediaSettings {
+        ports: 20_000..=20_003,
+        ips: vec![loopback(9)],
+        own: Vec::new(),
+        listeners: Vec::new(),
+        workers: 1,
+    };
+    let (failed, failures) = mpsc::channel();
+    let on_event = move |key, event| match event {
+        MediaEvent::Digit(_) if key == FAULTY => panic!("a fault of ours"),
+        MediaEvent::Failed => failed.send(key).expect("somebody listens"),
+        _ => {}
+    };
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, on_event).unwrap();
+    let (faulty, good) = (peer(9), peer(9));
+    let [to_faulty, to_good] = [(FAULTY, &faulty), (2, &good)].map(|(key, peer)| {
+        let ours = media.open(key, loopback(9), holder(key)).unwrap();
+        media.update(key, agreed(peer.local_addr().unwrap(), Some(101)), now());
+        ours
+    });
+
+    for sequence in 0..8 {
+        faulty.send_to(&packet(sequence), to_faulty).unwrap();
+    }
+    for sequence in 8..16 {
+        // The end of a key, RFC 4733 §2.3.
+        let key = [
+            0x80, 101, 0, sequence, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0x8a, 0, 160,
+        ];
+        faulty.send_to(&key, to_faulty).unwrap();
+    }
+    let reported = failures.recv_timeout(Duration::from_secs(10));
+    assert_eq!(reported, Ok(FAULTY));
+
+    for sequence in 0..8 {
+        good.send_to(&packet(sequence), to_good).unwrap();
+    }
+    let mut echo = [0; 100];
+    let (length, from) = good
+        .recv_from(&mut echo)
+        .expect("the honest call is served");
+    assert_eq!((from, &echo[12..length]), (to_good, &[0xde, 0xad][..]));
+
+    // The port of the call that failed serves another one.
+    media.close(FAULTY, now());
+    let next = peer(9);
+    let ours = media.open(3, loopback(9), holder(3)).unwrap();
+    media.update(3, agreed(next.local_addr().unwrap(), None), now());
+    for sequence in 0..8 {
+        next.send_to(&packet(sequence), ours).unwrap();
+    }
+    assert!(next.recv_from(&mut echo).is_ok());
+    assert_eq!(failures.try_recv(), Err(mpsc::TryRecvError::Empty));
+}
+
 /// The clock of these tests doesn't move, so that of each call's packets only the burst is served, and no rate after it. The packets are sent as
 /// fast as loopback takes them.
 #[test]

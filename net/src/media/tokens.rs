@@ -24,6 +24,13 @@ impl Socket {
         }
     }
 
+    /// Returns the place of the call.
+    pub(super) const fn place(self) -> usize {
+        match self {
+            Self::Rtp(call) | Self::Rtcp(call) | Self::Bot(call) => call,
+        }
+    }
+
     pub(super) const fn token(self) -> Token {
         Token(match self {
             Self::Rtp(call) => call * KINDS,

@@ -3,6 +3,7 @@
 //! Each call has a socket of its own, so that a batch would rarely hold more than one datagram: recvmmsg and sendmmsg would save nothing. A
 //! packet costs two calls of recvfrom: one that returns it, and one that finds the socket empty.
 
+mod contained;
 mod resist;
 mod rounds;
 
@@ -56,6 +57,8 @@ pub(super) struct Worker<C, E> {
     on_event: E,
     calls: Slab<Call>,
     by_key: HashMap<u64, usize>,
+    /// The call that is worked on.
+    current: Option<usize>,
     wheel: Wheel,
     scratch: Scratch,
     buffer: Box<[u8; LONGEST]>,
@@ -94,6 +97,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             on_event,
             calls: Slab::new(),
             by_key: HashMap::new(),
+            current: None,
             wheel: Wheel::default(),
             scratch: Scratch::default(),
             buffer: Box::new([0; LONGEST]),
@@ -141,26 +145,31 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 .map(|event| (event.token(), event.is_writable(), event.is_error()));
             let unread = unread.drain(..).map(|token| (token, false, false));
             for (token, is_writable, has_failed) in ready.chain(unread) {
-                self.run_commands();
+                self.contain(Self::run_commands);
                 // A bot that sends without end delays no tick by more than its turn.
-                self.run_ticks();
+                self.contain(Self::run_ticks);
                 if token != WAKER {
-                    if has_failed {
-                        self.read_errors(token);
-                    }
-                    self.serve(token, is_writable);
+                    self.contain(|worker| {
+                        worker.current = Some(Socket::of(token).place());
+                        if has_failed {
+                            worker.read_errors(token);
+                        }
+                        worker.serve(token, is_writable);
+                    });
                 }
             }
-            self.run_commands();
-            self.run_ticks();
+            self.contain(Self::run_commands);
+            self.contain(Self::run_ticks);
 
             let now = (self.clock)();
-            self.hear_again(now);
+            self.ports.beats.note(self.index, now);
+            self.contain(|worker| worker.hear_again(now));
             if now >= round_at {
                 round_at = now + ROUND;
-                self.make_round(now.since(std::mem::replace(&mut made_at, now)), now);
+                let passed = now.since(std::mem::replace(&mut made_at, now));
+                self.contain(|worker| worker.make_round(passed, now));
             }
-            self.report();
+            self.contain(Self::report);
         }
     }
 
@@ -274,7 +283,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 }
             }
             Command::Close { key } => {
-                if let Some(call) = self.by_key.remove(&key) {
+                if let Some(call) = self.call(key) {
+                    self.by_key.remove(&key);
                     self.wheel.remove(call);
                     self.unfilter(call);
                     let mut call = self.calls.remove(call);
@@ -322,8 +332,10 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.calls[place].set_rtcp(socket);
     }
 
-    fn call(&self, key: u64) -> Option<usize> {
-        self.by_key.get(&key).copied()
+    /// Finds the call that a command is about.
+    fn call(&mut self, key: u64) -> Option<usize> {
+        self.current = self.by_key.get(&key).copied();
+        self.current
     }
 
     fn attach(&mut self, call: usize, mut bot: BotLeg, now: Moment) {
@@ -380,6 +392,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             if !call.session.is_negotiated() {
                 // The result of the negotiation may still be in the mailbox, and this packet needs it.
                 self.run_commands();
+                self.current = Some(place);
             }
 
             let now = (self.clock)();
@@ -531,6 +544,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 let Some(place) = self.wheel.call(due.slot, at) else {
                     break;
                 };
+                self.current = Some(place);
                 let Some(call) = self.calls.get_mut(place) else {
                     continue;
                 };

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::document::{Tone, badge, headings, moment, row_of, status};
 use super::figures::{Figures, Window, counted};
+use super::invisible::marked;
 use super::page::base_of;
 use crate::api::phone::from_memory;
 use crate::api::time::written;
@@ -47,7 +48,7 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(markup: Markup) -> Self {
-        let html = markup.into_string();
+        let html = marked(markup.into_string());
         let mut hasher = DefaultHasher::new();
         html.hash(&mut hasher);
         Self {

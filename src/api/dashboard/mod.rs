@@ -21,6 +21,7 @@ mod fields;
 mod figures;
 mod forms;
 mod frame;
+mod invisible;
 mod keys;
 mod ladder;
 mod live;

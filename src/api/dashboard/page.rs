@@ -9,6 +9,7 @@ use maud::Markup;
 
 use super::backend::BackendRefusal;
 use super::document::notice;
+use super::invisible::marked;
 use crate::api::error::Cause;
 use crate::api::{Api, ApiError};
 
@@ -18,7 +19,7 @@ pub(super) struct Html(pub(super) Markup);
 
 impl IntoResponse for Html {
     fn into_response(self) -> Response {
-        axum::response::Html(self.0.into_string()).into_response()
+        axum::response::Html(marked(self.0.into_string())).into_response()
     }
 }
 
@@ -58,7 +59,7 @@ fn rendered_below(base: &str, mut response: Response) -> Response {
         return response;
     }
     if let Some(Notice { title, text }) = response.extensions_mut().remove() {
-        *response.body_mut() = Body::from(notice(title, base, &text).into_string());
+        *response.body_mut() = Body::from(marked(notice(title, base, &text).into_string()));
     }
     response
 }

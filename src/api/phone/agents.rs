@@ -8,7 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 use trunkline_model::builtin::{Flow, Prompt};
 use trunkline_model::settings::{Runtime, is_builtin, is_web_socket};
 use trunkline_routing::E164;
@@ -52,12 +53,41 @@ pub(crate) struct AgentView {
     /// `null`: no limit.
     max_concurrent_calls: Option<u32>,
     /// `null`: the deployment's default.
-    runtime: Option<Runtime>,
+    #[schemars(with = "Option<Runtime>")]
+    runtime: Option<RuntimeView>,
     /// `null`: the deployment's default.
     media_timeout_s: Option<u32>,
     outbound_trunk_id: Option<Uuid>,
     created_at: String,
     updated_at: String,
+}
+
+/// A runtime as the API shows it.
+#[derive(Debug)]
+struct RuntimeView {
+    runtime: Runtime,
+    values: HeaderValues,
+}
+
+/// Treatment of the values of a runtime's headers, which may be credentials.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum HeaderValues {
+    /// The reader may set them, and so may see them.
+    Shown,
+    Masked,
+}
+
+impl Serialize for RuntimeView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut shown = json!(self.runtime);
+        if let Some(headers) = self.runtime.headers()
+            && self.values == HeaderValues::Shown
+            && !headers.is_empty()
+        {
+            shown["headers"] = json!(headers.reveal());
+        }
+        shown.serialize(serializer)
+    }
 }
 
 impl HasVersion for AgentView {
@@ -68,6 +98,23 @@ impl HasVersion for AgentView {
 
 impl From<Agent> for AgentView {
     fn from(agent: Agent) -> Self {
+        Self::of(agent, HeaderValues::Masked)
+    }
+}
+
+impl AgentView {
+    /// An agent as a key with this scope may see it.
+    fn to(caller: &Caller, agent: Agent) -> Self {
+        let values = match caller.may(WRITE) {
+            true => HeaderValues::Shown,
+            false => HeaderValues::Masked,
+        };
+        Self::of(agent, values)
+    }
+
+    fn of(agent: Agent, values: HeaderValues) -> Self {
+        let runtime = agent.runtime;
+        let runtime = runtime.map(|runtime| RuntimeView { runtime, values });
         Self {
             id: agent.id,
             name: agent.name,
@@ -80,7 +127,7 @@ impl From<Agent> for AgentView {
             action_ids: agent.action_ids,
             enabled: agent.enabled,
             max_concurrent_calls: agent.max_concurrent_calls,
-            runtime: agent.runtime,
+            runtime,
             media_timeout_s: agent.media_timeout_s,
             outbound_trunk_id: agent.outbound_trunk_id,
             created_at: written(agent.created_at),
@@ -117,7 +164,7 @@ pub(crate) async fn create(
         Ok(agent)
     });
     let agent = agent.await?;
-    Ok((StatusCode::CREATED, Json(agent.into())))
+    Ok((StatusCode::CREATED, Json(AgentView::to(&caller, agent))))
 }
 
 /// `GET /phone?limit&cursor`: the org's agents, newest first.
@@ -133,9 +180,12 @@ pub(crate) async fn list(
     ];
     let paging = Paging::read(&mut query, "agents", narrow);
     query.finish()?;
-    paging
-        .find(api.store(), caller.org, agents::page, AgentView::from)
-        .await
+    let find = match caller.may(WRITE) {
+        true => agents::opened_page,
+        false => agents::page,
+    };
+    let view = |agent| AgentView::to(&caller, agent);
+    paging.find(api.store(), caller.org, find, view).await
 }
 
 /// `GET /phone/{agent_id}`
@@ -148,7 +198,7 @@ pub(crate) async fn one(
     caller.needs(READ)?;
     let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Tagged(agent.into()))
+    Ok(Tagged(AgentView::to(&caller, agent)))
 }
 
 /// `PATCH /phone/{agent_id}`: an absent field is unchanged; `null` clears a field that may be empty.
@@ -181,7 +231,7 @@ pub(crate) async fn update(
     });
     let changed = changed.await?;
 
-    Ok(Tagged(changed.into()))
+    Ok(Tagged(AgentView::to(&caller, changed)))
 }
 
 /// `DELETE /phone/{agent_id}`: deletes the agent and frees its numbers; calls that are up continue.
@@ -221,7 +271,7 @@ async fn may_call_runtime(
     // call's.
     if let Runtime::Sip { headers, .. } = runtime {
         let prefix = &api.config().sip.header_prefix;
-        if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
+        if let Some(name) = headers.names().find(|name| is_ours(name, prefix)) {
             return Err(ApiError::bad(format!(
                 "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
             )));
@@ -294,7 +344,7 @@ async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiErro
 pub(in crate::api) const NO_AGENTS: &str =
     "There is no such path: agents are made and listed at /phone, and one is at /phone/{agent_id}";
 
-/// Returns the agent that the path names.
+/// Returns the agent that the path names, with the secrets of its runtime for a caller who may set them.
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Agent, ApiError> {
     // The router takes `/phone/agents` for `/phone/{agent_id}`.
     if named.text("agent_id") == Some("agents") {
@@ -302,7 +352,11 @@ pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Ag
     }
     let id = named.id("agent_id", Kind::Agent)?;
     let org = caller.org;
-    let agent = api.read_inline(move |tx| agents::by_id(tx, org, id));
+    let find = match caller.may(WRITE) {
+        true => agents::opened_by_id,
+        false => agents::by_id,
+    };
+    let agent = api.read_inline(move |tx| find(tx, org, id));
     Ok(agent.await?)
 }
 

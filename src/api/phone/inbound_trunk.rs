@@ -199,7 +199,7 @@ pub(crate) async fn create(
 
 /// Refusal of a trunk. If no number is verified, it also suggests a call that speaks a code, where such a call can be placed.
 fn lacking_number(api: &Api, error: Error) -> ApiError {
-    let speaks = api.config().phone.verification_trunk.is_some();
+    let speaks = api.config().phone.speaks_codes();
     match error {
         Error::Wrong(wrong @ Wrong::NoVerifiedNumber) if speaks => ApiError::bad(format!(
             "{NUMBERS}: {wrong}, or verify it by a call that speaks a code (POST /phone/numbers/{{number_id}}/verify)"

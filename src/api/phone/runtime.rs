@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use trunkline_model::builtin;
+use trunkline_model::runtime_headers::MASK;
 use trunkline_model::settings::{
     BotProtocol, CallProgress, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake, is_builtin,
 };
@@ -212,7 +213,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
                 uri: uri?,
                 fallbacks,
                 failover_on: failover_on.unwrap_or_default(),
-                headers: headers.unwrap_or_default(),
+                headers: headers.unwrap_or_default().into(),
                 session_token: session_token.unwrap_or(false),
                 login: login.map(|(user, password)| RuntimeLogin {
                     user: user.into(),
@@ -304,6 +305,10 @@ impl FieldType for Headers {
                 }
                 Value::String(value) if value.chars().count() > 500 => {
                     "is longer than 500 characters"
+                }
+                // Otherwise a client that sends back what it was shown would lose the value unnoticed.
+                Value::String(value) if value == MASK => {
+                    "*** stands for a value that isn't shown: give the value"
                 }
                 Value::String(value) => {
                     headers.insert(name, value.clone());

@@ -17,7 +17,8 @@ use trunkline_calls::verification::{SpokenCode, Verification};
 use trunkline_model::address::NamedBy;
 use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_routing::E164;
-use trunkline_store::{Kind, MadeCode, TRIES, TriedCode, number_codes};
+use trunkline_routing::tariff::Tariff;
+use trunkline_store::{CodeLimit, Kind, MadeCode, TRIES, TriedCode, number_codes};
 use uuid::Uuid;
 
 use super::WRITE;
@@ -72,9 +73,10 @@ pub(super) fn code(mut fields: Fields) -> Result<[u8; 6], ApiError> {
     fields.done(|| code)
 }
 
-/// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a verified number; 409 if the
-/// operator has no route for such calls, or another org has verified the number; 429 after three calls to the number in
-/// 24 hours, and once the calls of all orgs, or those of the org's partner, are used up.
+/// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a verified number; 403 for one that
+/// the operator's prefixes don't allow, or that costs more than a line; 409 if the operator has no route or no prefixes
+/// for such calls, or another org has verified the number; 429 after three calls to the number in 24 hours, and once
+/// the calls of the org, of its partner or of all orgs are used up.
 pub(crate) async fn verify(
     State(api): State<Api>,
     caller: Caller,
@@ -94,15 +96,19 @@ pub(crate) async fn verify(
     }
 
     let Some(trunk) = &api.config().phone.verification_trunk else {
-        return Err(no_route(number.number));
+        return Err(no_route(number.number, "phone.verification_trunk"));
     };
+    if trunk.prefixes.is_empty() {
+        return Err(no_route(number.number, "phone.verification_trunk.prefixes"));
+    }
+    may_be_called(trunk, number.number)?;
     let Some(engine) = api.engine() else {
         return Err(refused(Reason::Draining.into()));
     };
 
     // Stored before the call: its count must hold even if the process dies while the number rings.
     let code = SpokenCode(drawn());
-    let per_day = trunk.calls_per_day;
+    let per_day = VerificationTrunk::CALLS_PER_DAY;
     let made = api
         .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, per_day, now))
         .await?;
@@ -110,6 +116,17 @@ pub(crate) async fn verify(
     let (made, expires_at, calls_left) = match made {
         MadeCode::TooOften { wait } => {
             let cause = format!("{} was called three times within 24 hours", number.number);
+            return Err(too_often(&cause, wait));
+        }
+        MadeCode::OrgUsedUp { wait, limit } => {
+            let cause = match limit {
+                CodeLimit::Calls(calls) => {
+                    format!("Your {calls} verification calls of 24 hours are used up")
+                }
+                CodeLimit::Numbers(numbers) => {
+                    format!("{numbers} other numbers of yours were called within 24 hours")
+                }
+            };
             return Err(too_often(&cause, wait));
         }
         MadeCode::UsedUp { wait } => {
@@ -189,10 +206,25 @@ fn wrong(left: &str) -> ApiError {
     ApiError::bad(format!("code: is wrong; {left}")).with_code("wrong_code")
 }
 
-fn no_route(number: E164) -> ApiError {
+/// Refuses numbers that the operator's prefixes don't allow, and those that cost more than a line whatever the prefixes:
+/// the operator pays for the call.
+fn may_be_called(trunk: &VerificationTrunk, number: E164) -> Result<(), ApiError> {
+    if !trunk.allows(number) {
+        return Err(refused(Reason::DestinationNotAllowed.into()));
+    }
+    match Tariff::of(number) {
+        None => Ok(()),
+        Some(tariff) => {
+            let message = format!("{number} is {tariff}, which no verification call goes to");
+            Err(ApiError::Forbidden(message).with_code(Reason::DestinationNotAllowed.code()))
+        }
+    }
+}
+
+fn no_route(number: E164, key: &str) -> ApiError {
     let message = format!(
-        "No verification route is configured here (phone.verification_trunk), so no code can be spoken to {number}: ask your partner or the \
-         operator to verify the number"
+        "No verification route is configured here ({key}), so no code can be spoken to {number}: ask your partner or the operator to \
+         verify the number"
     );
     ApiError::Conflict(message).with_code("no_verification_route")
 }

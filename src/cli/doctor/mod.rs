@@ -25,8 +25,8 @@ use super::output::{Output, json, print};
 use super::{Failure, now, startup};
 use crate::config::Config;
 use crate::engine::{ReservedNames, Resolver, configured_policy};
-use crate::explain::certificates;
 use crate::explain::finding::{Finding, Level};
+use crate::explain::{certificates, open_settings};
 use crate::telemetry::redact;
 use deployment::{Deployment, OwnAddresses, RUNTIME};
 
@@ -121,6 +121,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
             Ok(orgs) => {
                 deployment.calls = orgs.calls();
                 findings.extend(orgs.examine(&store, &deployment, now()).await);
+                findings.extend(open_settings::examine(config, orgs.total()));
                 findings.extend(failed_calls::examine(&store, &orgs).await);
                 findings.extend(withheld_audio::examine(&store, &orgs).await);
                 findings.extend(challenges::examine(&store, &orgs, now()).await);

@@ -61,6 +61,11 @@ impl CheckedOrgs {
         })
     }
 
+    /// Number of orgs, examined or not.
+    pub(super) const fn total(&self) -> usize {
+        self.total
+    }
+
     /// Calls of all orgs.
     pub(super) fn calls(&self) -> Vec<Recorded> {
         let all = self.calls.iter().flat_map(|(_, calls)| calls);

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use axum::http::Method;
@@ -40,8 +41,12 @@ pub(super) async fn save(session: &Session, call: Uuid, file: &Path) -> Result<(
     };
 
     let failed = |error| Failure::Command(format!("{}: {error}", file.display()));
-    // A file of another call must not be lost.
-    let opened = OpenOptions::new().write(true).create_new(true).open(file);
+    // A file of another call must not be lost. Messages of a call are for whoever asked for them, whatever the umask.
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file);
     let written = opened.map_err(failed)?.write_all(&octets);
     if written.is_err() {
         // Half a file would be in the way of the next attempt.

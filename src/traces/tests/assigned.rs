@@ -50,6 +50,7 @@ fn dialog(call_id: &str, local: Tag, remote: Option<&str>) -> Box<DialogIdentity
         call_id: call_id.as_bytes().into(),
         local,
         remote: remote.map(|tag| tag.as_bytes().into()),
+        secrets: SecretHeaders::default(),
     })
 }
 

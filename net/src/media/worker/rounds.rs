@@ -32,13 +32,15 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
     /// Reports silent calls. `passed` is the time since the last round.
     pub(super) fn make_round(&mut self, passed: Duration, now: Moment) {
         let mut counted = ThreadCalls::default();
-        for (_, call) in &self.calls {
+        for (place, call) in &self.calls {
+            self.current = Some(place);
             if let Some((peer, silence)) = call.silence(now) {
                 counted.add(peer, silence);
             }
         }
         let failed = self.ports.outages.share(self.index, counted);
-        for (_, call) in &mut self.calls {
+        for (place, call) in &mut self.calls {
+            self.current = Some(place);
             // More than half of the peer's calls are silent, so that its network has failed.
             let is_outage = call.silence(now).is_some_and(|(peer, silence)| {
                 silence >= outages::SILENT && failed.contains(&peer.to_canonical())
@@ -51,6 +53,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 self.news.push((call.key, MediaEvent::Silent));
             }
         }
+        self.current = None;
         self.closing_links.make_round(now);
         self.publish();
         if self.index == 0 {
