@@ -73,7 +73,7 @@ impl Engine {
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
 
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
-        let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
+        let traces = Traces::new(shards, disk, collector, clock::wall_time, clock::wall())?;
 
         let resolver = Resolver::new(&deps.config.sip.nameservers);
         let calls = configure_calls(&deps, &bound.addresses, &resolver);
@@ -283,6 +283,7 @@ impl Shared {
     fn handle(&self) -> Handle {
         Handle {
             router: self.router.clone(),
+            live: Arc::clone(&self.deps.live),
             limits: Arc::clone(&self.limits),
             bindings: Arc::clone(&self.bindings),
             outbound_limits: Arc::clone(&self.outbound_limits),
