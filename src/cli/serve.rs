@@ -269,6 +269,15 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
         let media = media_addresses.advertised(at);
         let media = media.map(tracing::field::display);
         tracing::info!(transport = %listener.transport, address = %listener.address, advertised, media, "SIP listener");
+        if let Some(unused) = config.sip.unused_host(listener) {
+            tracing::warn!(
+                transport = %listener.transport,
+                address = %listener.address,
+                key = unused.key,
+                host = %unused.host,
+                "the host isn't used for this listener, since it is an address of the other IP version: give the listener one of its own, or name both by a host name"
+            );
+        }
     }
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
@@ -371,7 +380,7 @@ impl PublicAddresses {
             .listeners
             .iter()
             .zip(&sockets.sip)
-            .map(|(listener, bound)| config.sip.sent_by(listener, bound.address))
+            .map(|(listener, bound)| config.sip.advertised(listener, bound.address))
             .collect();
         Ok(Self {
             http,
@@ -386,7 +395,7 @@ impl PublicAddresses {
             .sip
             .listeners
             .iter()
-            .map(|listener| config.sip.sent_by(listener, listener.address))
+            .map(|listener| config.sip.advertised(listener, listener.address))
             .collect();
         Self {
             http: config.http.base_url(config.http.listen),

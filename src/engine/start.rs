@@ -17,7 +17,7 @@ use trunkline_net::listener::tcp;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
 use trunkline_net::media::{self, Media};
 use trunkline_sip::auth::{NonceWindow, Nonces};
-use trunkline_sip::endpoint::{self, Endpoint};
+use trunkline_sip::endpoint::{self, Endpoint, SentBy};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
@@ -268,7 +268,7 @@ struct Shared {
     watched: PeerWatch,
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
-    sent_by: Vec<String>,
+    sent_by: Vec<SentBy>,
     minter: Minter,
     router: ShardRouter,
     limits: Arc<Limits>,
