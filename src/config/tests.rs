@@ -237,6 +237,44 @@ tcp = []
 }
 
 #[test]
+fn no_link_names_an_address_that_no_browser_opens() {
+    for (text, api, console) in [
+        (
+            "listen = \"127.0.0.1:8080\"",
+            "http://127.0.0.1:8080",
+            "http://127.0.0.1:8080",
+        ),
+        ("listen = \"0.0.0.0:8080\"", "own", "http://127.0.0.1:8080"),
+        ("listen = \"[::]:8080\"", "own", "http://[::1]:8080"),
+        (
+            "listen = \"0.0.0.0:8080\"\nallow_plain_console = true",
+            "own",
+            "own",
+        ),
+        (
+            "listen = \"0.0.0.0:8080\"\npublic_url = \"https://voice.example.com\"",
+            "https://voice.example.com",
+            "https://voice.example.com",
+        ),
+    ] {
+        let http = Config::load(&file(&format!("[http]\n{text}")))
+            .unwrap()
+            .http;
+        let [shown_api, shown_console] =
+            [http.base_url(http.listen), http.dashboard_url(http.listen)];
+        for (shown, expected) in [(shown_api, api), (shown_console, console)] {
+            assert!(
+                !shown.contains("//0.0.0.0") && !shown.contains("//[::]"),
+                "{text}: {shown}"
+            );
+            if expected != "own" {
+                assert_eq!(shown, expected, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_address_of_the_other_family_is_no_host_of_a_listener() {
     let text = "[sip]\npublic_host = \"192.0.2.7\"\ntcp = []\nudp = [\"127.0.0.1:5060\", \"[::1]:5060\", \"[::]:5062\", \"[::1]:5064=[2001:db8::7]\", \"[::1]:5066=192.0.2.8\"]";
     let sip = Config::load(&file(text)).unwrap().sip;
