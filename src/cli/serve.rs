@@ -137,6 +137,7 @@ async fn serve(
     let reserved_names = ReservedNames::find(config, &resolver).await;
     let reachable = PublicAddresses::new(config, &sockets).map_err(broken)?;
 
+    startup::check_pages(config).await?;
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
     let handle = metrics::install();

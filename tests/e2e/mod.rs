@@ -3,6 +3,7 @@
 mod away;
 mod clocks;
 mod control;
+mod damaged;
 mod deleted;
 mod doctor;
 mod ending;
