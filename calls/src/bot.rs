@@ -9,6 +9,7 @@ use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::Direction;
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
@@ -33,6 +34,7 @@ use super::refusal::Reason;
 use super::relay::Relay;
 use super::runtime_chain::ChainStage;
 use super::runtime_invite;
+use super::sdp_of;
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry. One that has no room is left out.
 const PARAMETERS: usize = 500;
@@ -375,10 +377,14 @@ impl Bridge {
         let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
             return;
         };
+        let near = flow.local.ip();
+        let offer = self.incoming().map(|incoming| incoming.invite().body());
+        let offer = offer.map(sdp_of).filter(|offer| !offer.is_empty());
         cx.core.effects.push_back(Effect::OpenMedia {
             call: self.key,
             listener: Some(flow.listener),
-            near: flow.local.ip(),
+            near,
+            version: offer.map(|offer| sdp::version_for(offer, near)),
         });
     }
 

@@ -106,6 +106,8 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
         call,
         listener: flow.map(|flow| flow.listener),
         near,
+        // The callee's media come with its answer.
+        version: None,
     });
 }
 

@@ -11,7 +11,7 @@ use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{WrongPart, client};
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, IpVersion, PayloadTypes};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
@@ -84,6 +84,8 @@ pub enum Effect {
         listener: Option<u16>,
         /// The address of ours that the peer's packets come to, so that media is offered on the same interface.
         near: IpAddr,
+        /// IP version of the peer's media, which may be another than that of its signalling; `None`: not known yet.
+        version: Option<IpVersion>,
     },
     /// Set address and codec of the caller's audio.
     UpdateMedia {

@@ -61,10 +61,10 @@ pub fn secure_contact(endpoint: &Endpoint, flow: &Flow) -> String {
 pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     let host = endpoint.sent_by(flow);
     match flow.transport {
-        Transport::Udp => ["sip:trunkline@", host].concat(),
+        Transport::Udp => ["sip:trunkline@", &host].concat(),
         Transport::Tcp | Transport::Tls => {
             let transport = flow.transport.uri_name();
-            ["sip:trunkline@", host, ";transport=", transport].concat()
+            ["sip:trunkline@", &host, ";transport=", transport].concat()
         }
     }
 }

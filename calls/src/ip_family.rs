@@ -3,46 +3,32 @@
 
 use std::net::IpAddr;
 
-/// An IP version.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Family {
-    V4,
-    V6,
-}
+use trunkline_sip::dialog::sdp::IpVersion;
 
-impl Family {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
+/// Returns the IP version of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can use either: with ICE (RFC 8839), or with a
+/// connection that is on hold or a name.
+fn version_of(sdp: &[u8]) -> Option<IpVersion> {
+    const EITHER: [&[u8]; 3] = [b"a=candidate", b"a=altc", b"a=group:ANAT"];
+
+    let mut found = None;
+    let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', sdp).map(|end| end + 1));
+    for line in starts.map(|start| &sdp[start..]) {
+        let connection = match line {
+            [b'a', ..] if EITHER.iter().any(|either| line.starts_with(either)) => return None,
+            [b'c', b'=', rest @ ..] => rest.split(|octet| *octet == b'\n').next()?,
+            _ => continue,
+        };
+        let text = std::str::from_utf8(connection).ok()?;
+        let address = text.split_ascii_whitespace().nth(2)?;
+        let address: IpAddr = address.split('/').next()?.parse().ok()?;
+        let family = Some(IpVersion::of(address)).filter(|_| !address.is_unspecified())?;
+        if found.is_some_and(|before| before != family) {
+            return None;
         }
+        found = Some(family);
     }
 
-    /// Returns the family of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can use either: with ICE (RFC 8839), or with a
-    /// connection that is on hold or a name.
-    fn of_sdp(sdp: &[u8]) -> Option<Self> {
-        const EITHER: [&[u8]; 3] = [b"a=candidate", b"a=altc", b"a=group:ANAT"];
-
-        let mut found = None;
-        let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', sdp).map(|end| end + 1));
-        for line in starts.map(|start| &sdp[start..]) {
-            let connection = match line {
-                [b'a', ..] if EITHER.iter().any(|either| line.starts_with(either)) => return None,
-                [b'c', b'=', rest @ ..] => rest.split(|octet| *octet == b'\n').next()?,
-                _ => continue,
-            };
-            let text = std::str::from_utf8(connection).ok()?;
-            let address = text.split_ascii_whitespace().nth(2)?;
-            let address: IpAddr = address.split('/').next()?.parse().ok()?;
-            let family = Some(Self::of(address)).filter(|_| !address.is_unspecified())?;
-            if found.is_some_and(|before| before != family) {
-                return None;
-            }
-            found = Some(family);
-        }
-
-        found
-    }
+    found
 }
 
 /// Returns whether two descriptions have media of different families.
@@ -54,7 +40,7 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
     {
         return false;
     }
-    let ip_family = (Family::of_sdp(one), Family::of_sdp(two));
+    let ip_family = (version_of(one), version_of(two));
     matches!(ip_family, (Some(one), Some(two)) if one != two)
 }
 
@@ -63,7 +49,7 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
 pub(super) fn is_out_of_reach(answer: &[u8], offer: Option<&[u8]>, signalling: IpAddr) -> bool {
     match offer {
         Some(offer) => differ(offer, answer),
-        None => Family::of_sdp(answer).is_some_and(|media| media != Family::of(signalling)),
+        None => version_of(answer).is_some_and(|media| media != IpVersion::of(signalling)),
     }
 }
 

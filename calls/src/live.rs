@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::HoldStatus;
-use super::wall_clock::{STEADY, WallClock, fact_on};
+use super::wall_clock::{STEADY, WallClock, WallOffset, fact_on, transfer_on};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct LiveCall {
     pub media: Option<Arc<CallMedia>>,
     /// True once a bot was dialled for it.
     pub has_bot: bool,
+    /// Offset of the wall clock at its beginning, on which all its times are.
+    pub wall: WallOffset,
 }
 
 impl LiveCall {
@@ -146,13 +148,27 @@ impl LiveCalls {
     /// Applies a fact, and returns it with wall-clock times, as it is recorded.
     #[must_use]
     pub fn note(&self, fact: Fact) -> Fact {
-        let fact = fact_on(fact, self.wall);
-        self.follow(&fact);
+        let wall = self.offset_of(fact.call());
+        let fact = fact_on(fact, wall);
+        self.follow(&fact, wall);
         fact
     }
 
+    /// Returns a transfer of a call with wall-clock times.
+    #[must_use]
+    pub fn transfer_on_wall(&self, transfer: Transfer) -> Transfer {
+        let wall = self.offset_of(transfer.call);
+        transfer_on(transfer, wall)
+    }
+
+    /// Returns the offset on which the times of a call are; that of now if it isn't live.
+    pub fn offset_of(&self, call: Uuid) -> WallOffset {
+        let begun = self.calls.get(&call).map(|live| live.wall);
+        begun.unwrap_or_else(|| self.wall.offset())
+    }
+
     /// Applies a fact to its live call.
-    fn follow(&self, fact: &Fact) {
+    fn follow(&self, fact: &Fact, wall: WallOffset) {
         match fact {
             Fact::Started(started) => {
                 let live = LiveCall {
@@ -174,6 +190,7 @@ impl LiveCalls {
                     media_key: None,
                     media: None,
                     has_bot: false,
+                    wall,
                 };
 
                 self.sessions.insert(started.session, started.call);
@@ -257,5 +274,77 @@ impl LiveCalls {
         if let Some(mut live) = self.calls.get_mut(&call) {
             change(&mut live);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_model::record::HangupBy;
+
+    use super::*;
+
+    fn started(call: Uuid, at: Moment) -> Fact {
+        Fact::Started(Arc::new(Started {
+            call,
+            org: Uuid::nil(),
+            session: call,
+            agent: None,
+            trunk: None,
+            direction: Direction::Inbound,
+            from: "".into(),
+            to: "".into(),
+            from_e164: None,
+            to_e164: None,
+            caller_call_id: "".into(),
+            at,
+            decision: None,
+            headers: Vec::new(),
+            metadata: None,
+            invite_facts: None,
+        }))
+    }
+
+    fn ended(call: Uuid, at: Moment) -> Fact {
+        Fact::Ended(Box::new(Ended {
+            call,
+            org: Uuid::nil(),
+            at,
+            status: Status::Completed,
+            sip_code: 200,
+            reason: None,
+            hangup_by: HangupBy::Caller,
+            cause: None,
+        }))
+    }
+
+    #[test]
+    fn a_clock_that_is_set_while_a_call_is_up_changes_no_duration() {
+        static WALL: WallClock = WallClock::new();
+        let live = LiveCalls::on(&WALL);
+        let at = Moment::from_secs;
+        let [first, second] = [1, 2].map(Uuid::from_u128);
+        let answered = |call, at| Fact::Answered {
+            call,
+            org: Uuid::nil(),
+            at,
+            runtime_call_id: "".into(),
+        };
+
+        WALL.step(60_000_000);
+        assert_eq!(live.note(started(first, at(100))), started(first, at(160)));
+        for (name, step) in [("forward", 3_600_000_000), ("back", -7_200_000_000)] {
+            WALL.step(step);
+            let fact = live.note(answered(first, at(102)));
+            assert_eq!(fact, answered(first, at(162)), "{name}");
+            let fact = live.note(ended(first, at(106)));
+            assert_eq!(fact, ended(first, at(166)), "{name}");
+        }
+
+        // The next call begins on the clock as it is now.
+        WALL.step(7_200_000_000);
+        let fact = live.note(started(second, at(107)));
+        assert_eq!(fact, started(second, at(3_767)));
+        live.forget(first);
+        assert_eq!(live.offset_of(first), WALL.offset(), "no longer live");
     }
 }

@@ -142,7 +142,7 @@ fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_
 pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
     let tag = core.minter.tag(slot, endpoint.entropy());
     let call_id = core.minter.call_id(slot, endpoint.entropy());
-    let host = endpoint.sent_by(&flow).to_owned();
+    let host = endpoint.sent_by(&flow).into_owned();
     let uri = format!("sip:{}", flow.peer);
     let mut lines = Vec::new();
     let mut head = Head::new(&mut lines);

@@ -14,7 +14,7 @@ use trunkline_model::record::{Ended, Fact, Started};
 pub struct WallClock(AtomicI64);
 
 /// A wall clock that never moved.
-pub(crate) static STEADY: WallClock = WallClock::new();
+pub static STEADY: WallClock = WallClock::new();
 
 impl WallClock {
     /// Makes one without an offset.
@@ -29,29 +29,45 @@ impl WallClock {
 
     /// Returns the wall-clock time of a moment on the clock of timers.
     pub fn of(&self, moment: Moment) -> Moment {
-        let micros = moment.as_micros();
-        Moment::from_micros(micros.saturating_add_signed(self.0.load(Ordering::Relaxed)))
+        self.offset().of(moment)
     }
 
     /// Returns the moment on the clock of timers of a wall-clock time.
     pub fn back(&self, time: Moment) -> Moment {
-        let step = self.0.load(Ordering::Relaxed);
-        Moment::from_micros(
-            time.as_micros()
-                .saturating_add_signed(step.saturating_neg()),
-        )
+        self.offset().back(time)
     }
 
-    fn is_steady(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+    /// Returns its offset at present.
+    pub fn offset(&self) -> WallOffset {
+        WallOffset(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Offset of the wall clock at one time. All times of a call are on the offset at its beginning: a clock that is set while the call is up
+/// changes none of its durations, so nobody is billed for the step.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct WallOffset(i64);
+
+impl WallOffset {
+    /// Returns the wall-clock time of a moment on the clock of timers.
+    pub const fn of(self, moment: Moment) -> Moment {
+        Moment::from_micros(moment.as_micros().saturating_add_signed(self.0))
+    }
+
+    /// Returns the moment on the clock of timers of a wall-clock time.
+    pub const fn back(self, time: Moment) -> Moment {
+        Moment::from_micros(
+            time.as_micros()
+                .saturating_add_signed(self.0.saturating_neg()),
+        )
     }
 }
 
 /// Returns a fact with wall-clock times.
 #[must_use]
-pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
+pub(crate) fn fact_on(fact: Fact, wall: WallOffset) -> Fact {
     // The usual case, in which no fact is copied.
-    if wall.is_steady() {
+    if wall == WallOffset::default() {
         return fact;
     }
 
@@ -110,7 +126,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
 
 /// Returns a transfer with wall-clock times.
 #[must_use]
-pub fn transfer_on(transfer: Transfer, wall: &WallClock) -> Transfer {
+pub(crate) fn transfer_on(transfer: Transfer, wall: WallOffset) -> Transfer {
     let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
     Transfer {
         requested_at: wall.of(transfer.requested_at),
@@ -142,7 +158,7 @@ mod tests {
             ("back again", -90, 70),
         ] {
             wall.step(step * 1_000_000);
-            assert_eq!(fact_on(rings(100), &wall), rings(at), "{name}");
+            assert_eq!(fact_on(rings(100), wall.offset()), rings(at), "{name}");
         }
 
         let far_back = WallClock::new();

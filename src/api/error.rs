@@ -169,6 +169,8 @@ const MOST_FAULTS: usize = 50;
 
 /// `Retry-After` while the database is away, in seconds.
 const DATABASE_BACK_S: u64 = 2;
+/// `Retry-After` while the database's disk takes nothing, in seconds: somebody has to act first.
+const DISK_BACK_S: u64 = 30;
 
 impl ApiError {
     /// 404 for an object that doesn't exist, or that this credential may not see: the same answer for both.
@@ -226,7 +228,21 @@ impl From<trunkline_store::Error> for ApiError {
                     wait_s: DATABASE_BACK_S,
                 }
             }
-            Error::Broke(broke) => Self::Broke(Box::new(broke)),
+            Error::Broke(broke) => match broke.disk_fault() {
+                // Logged once by the store, with what to do: every change meets it.
+                Some(fault) => {
+                    tracing::debug!(
+                        error = &broke as &dyn std::error::Error,
+                        ?fault,
+                        "refused: the database can't be written"
+                    );
+                    Self::Unavailable {
+                        message: "The database can't be written now: try again".to_owned(),
+                        wait_s: DISK_BACK_S,
+                    }
+                }
+                None => Self::Broke(Box::new(broke)),
+            },
         }
     }
 }

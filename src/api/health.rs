@@ -35,14 +35,10 @@ struct ReadyView {
 
 /// `GET /readyz`: 200 while new calls are taken, 503 while draining.
 ///
-/// If the database is away or takes no facts, or the journal can't be written, the node is `degraded` but ready,
+/// If the database is away, can't be written or takes no facts, or the journal can't be written, the node is `degraded` but ready,
 /// because it still places and answers calls.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
-    let database = if database_answers(api.store()).await {
-        "ok"
-    } else {
-        "unavailable"
-    };
+    let database = database_state(api.store()).await;
 
     let journal = api.engine().map(|engine| match engine.journal() {
         journal::State::Ok => "ok",
@@ -50,7 +46,7 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         journal::State::Failing => "failing",
     });
 
-    let is_well = database == "ok" && journal.is_none_or(|journal| journal == "ok");
+    let is_well = database == DatabaseState::Ok && journal.is_none_or(|journal| journal == "ok");
     let (code, status) = match (api.is_draining(), is_well) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         (false, true) => (StatusCode::OK, "ready"),
@@ -59,15 +55,44 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
 
     let view = ReadyView {
         status,
-        database,
+        database: database.as_str(),
         journal,
     };
 
     (code, Json(view)).into_response()
 }
 
-/// Returns true if the database answers in time; sets the metric too.
-pub async fn database_answers(store: &Store) -> bool {
+/// State of the database.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum DatabaseState {
+    /// It answers, and takes what is written.
+    Ok,
+    /// It can be read, but its disk is full, read-only, failing or damaged.
+    Failing,
+    /// It doesn't answer in time.
+    Unavailable,
+}
+
+impl DatabaseState {
+    /// Returns whether it answers, though it may not be writable.
+    pub const fn answers(self) -> bool {
+        match self {
+            Self::Ok | Self::Failing => true,
+            Self::Unavailable => false,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failing => "failing",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Asks the database whether it answers in time, and the store whether its last write succeeded; sets the metric too.
+pub async fn database_state(store: &Store) -> DatabaseState {
     let answers = match tokio::time::timeout(DATABASE_TIMEOUT, store.check()).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
@@ -86,8 +111,13 @@ pub async fn database_answers(store: &Store) -> bool {
         }
     };
 
-    metrics::database_up(answers);
-    answers
+    let state = match (answers, store.disk_fault()) {
+        (_, Some(_)) => DatabaseState::Failing,
+        (true, None) => DatabaseState::Ok,
+        (false, None) => DatabaseState::Unavailable,
+    };
+    metrics::database_up(state == DatabaseState::Ok);
+    state
 }
 
 /// `GET /metrics` where the API is served, unless metrics have an address of their own.

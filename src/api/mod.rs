@@ -75,7 +75,7 @@ pub use document::document;
 pub(crate) use document::operators_document;
 pub use error::ApiError;
 pub(crate) use field_type::{id_of, name};
-pub use health::database_answers;
+pub use health::database_state;
 pub(crate) use language::language_tag;
 pub(crate) use operator::{ORG, Operator};
 pub(crate) use phone::prompts::LONGEST as LONGEST_PROMPT;

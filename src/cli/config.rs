@@ -92,7 +92,7 @@ fn media_hosts(config: &Config) -> String {
 impl Summary {
     fn of(config: &Config) -> Self {
         let listener = |listener: &crate::config::Listener| {
-            let advertised = config.sip.sent_by(listener, listener.address);
+            let advertised = config.sip.advertised(listener, listener.address);
             format!(
                 "{} {} (advertised as {advertised})",
                 listener.transport, listener.address

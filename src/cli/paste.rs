@@ -94,7 +94,9 @@ sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{n
     }
 }
 
-/// Makes a file that `kamailio.cfg` includes. The dialog module counts CSeq up for the answer to a challenge, and in every request that follows.
+/// Makes a file that the packaged `kamailio.cfg` includes: it loads what that file doesn't, since Kamailio refuses to load a module twice. The
+/// dialog module counts CSeq up for the answer to a challenge, and in every request that follows. `uac` would restore From and To by the
+/// `ftag` of Record-Route, which the packaged file turns off, and nothing is replaced here.
 fn kamailio(trunk: Trunk<'_>, number: &str) -> String {
     let Trunk {
         endpoint,
@@ -104,18 +106,15 @@ fn kamailio(trunk: Trunk<'_>, number: &str) -> String {
     } = trunk;
     let pattern = number.replace('+', "\\+");
     format!(
-        r#"# Kamailio: calls to {number} go to the agent. Run against Kamailio 5.6.3 on 2026-11-26.
-# Save it as trunkline.cfg. In kamailio.cfg, above request_route: include_file "trunkline.cfg"
+        r#"# Kamailio: calls to {number} go to the agent. Run against Kamailio 5.6.3 with its packaged kamailio.cfg on 2026-11-29.
+# Save it as trunkline.cfg beside kamailio.cfg. In kamailio.cfg, above request_route: include_file "trunkline.cfg"
 # In request_route, below record_route() of new calls: route(TRUNKLINE);
+# Leave out a loadmodule that your file has already; tm, sl, rr, pv and siputils are in the packaged one.
 # For a range of numbers change the pattern, such as ^\+1202555[0-9]{{4}}$
-loadmodule "tm.so"
-loadmodule "sl.so"
-loadmodule "rr.so"
-loadmodule "pv.so"
-loadmodule "siputils.so"
 loadmodule "dialog.so"
 loadmodule "uac.so"
 modparam("dialog", "track_cseq_updates", 1)
+modparam("uac", "restore_mode", "none")
 modparam("uac", "credential", "{username}:{realm}:{password}")
 
 route[TRUNKLINE] {{

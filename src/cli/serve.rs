@@ -138,6 +138,7 @@ async fn serve(
     let reserved_names = ReservedNames::find(config, &resolver).await;
     let reachable = PublicAddresses::new(config, &sockets).map_err(broken)?;
 
+    startup::check_pages(config).await?;
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
     startup::seal_headers(&store).await?;
@@ -272,6 +273,15 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
         let media = media_addresses.advertised(at);
         let media = media.map(tracing::field::display);
         tracing::info!(transport = %listener.transport, address = %listener.address, advertised, media, "SIP listener");
+        if let Some(unused) = config.sip.unused_host(listener) {
+            tracing::warn!(
+                transport = %listener.transport,
+                address = %listener.address,
+                key = unused.key,
+                host = %unused.host,
+                "the host isn't used for this listener, since it is an address of the other IP version: give the listener one of its own, or name both by a host name"
+            );
+        }
     }
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
@@ -381,7 +391,7 @@ impl PublicAddresses {
             .listeners
             .iter()
             .zip(&sockets.sip)
-            .map(|(listener, bound)| config.sip.sent_by(listener, bound.address))
+            .map(|(listener, bound)| config.sip.advertised(listener, bound.address))
             .collect();
         Ok(Self {
             http,
@@ -396,7 +406,7 @@ impl PublicAddresses {
             .sip
             .listeners
             .iter()
-            .map(|listener| config.sip.sent_by(listener, listener.address))
+            .map(|listener| config.sip.advertised(listener, listener.address))
             .collect();
         Self {
             http: config.http.base_url(config.http.listen),

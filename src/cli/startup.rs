@@ -53,6 +53,19 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
         .map_err(|fault| Failure::Startup(fault.to_string()))
 }
 
+/// Time that a start gives to the check of a database file's pages.
+const PAGES_CHECK: Duration = Duration::from_secs(2);
+
+/// Refuses a database file whose pages are damaged, as far as they can be checked in [`PAGES_CHECK`]: writing to it would spread the damage.
+pub(super) async fn check_pages(config: &Config) -> Result<(), Failure> {
+    // The check leaves files beside the database, as every reader does.
+    must_be_owner(&config.data_dir)?;
+    match Store::damage(&options(config), PAGES_CHECK).await {
+        Ok(None) => Ok(()),
+        Ok(Some(fault)) | Err(fault) => Err(Failure::Startup(fault.to_string())),
+    }
+}
+
 /// Refuses to run as root in another user's data directory: the daemon couldn't read files created there.
 fn must_be_owner(directory: &Path) -> Result<(), Failure> {
     let owner = std::fs::metadata(directory).map(|found| found.uid());

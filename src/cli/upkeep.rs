@@ -38,7 +38,7 @@ impl Upkeep {
             turns.tick().await;
             self.handle.run_upkeep();
             self.certificates();
-            if api::database_answers(&self.store).await {
+            if api::database_state(&self.store).await.answers() {
                 self.backlog().await;
             }
             self.change_feed(&mut in_force).await;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use super::host::own_address;
 use super::section::{ConfigEntry, Section};
 
 /// Addresses, TLS and limits of HTTP.
@@ -55,22 +56,48 @@ impl Http {
         is_plain && !self.listen.ip().to_canonical().is_loopback()
     }
 
-    /// Base URL of the API, once the listener is bound to `bound`.
+    /// Base URL of the API, once the listener is bound to `bound`. A listener on every address is known by this machine's own, since no browser
+    /// opens the unspecified one.
     pub fn base_url(&self, bound: SocketAddr) -> String {
-        self.public_url
-            .as_deref()
-            .map_or_else(|| format!("{}://{bound}", self.scheme()), str::to_owned)
+        let public = self.public_url.as_deref();
+        public.map_or_else(|| self.url_at(reachable(bound)), str::to_owned)
+    }
+
+    fn url_at(&self, address: SocketAddr) -> String {
+        format!("{}://{address}", self.scheme())
     }
 
     fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Base URL of the dashboard: its own, or this daemon's.
+    /// Base URL of the dashboard: its own, or this daemon's. Over plain HTTP it is served to this machine alone, and so known by loopback.
     pub fn dashboard_url(&self, bound: SocketAddr) -> String {
-        let own = self.dashboard_url.as_deref();
-        own.map_or_else(|| self.base_url(bound), str::to_owned)
+        let configured = self.dashboard_url.as_deref().or(self.public_url.as_deref());
+        match configured {
+            Some(url) => url.to_owned(),
+            None if bound.ip().is_unspecified() && self.is_plain_beyond_loopback() => {
+                self.url_at(on_loopback(bound))
+            }
+            None => self.base_url(bound),
+        }
     }
+}
+
+/// Returns the address itself, or this machine's own in place of an unspecified one.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    match bound.ip().is_unspecified() {
+        true => SocketAddr::new(own_address(bound.is_ipv6()), bound.port()),
+        false => bound,
+    }
+}
+
+const fn on_loopback(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, bound.port())
 }
 
 fn loopback() -> Vec<IpNet> {

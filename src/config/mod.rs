@@ -44,7 +44,7 @@ pub use phone::{DefaultRuntime, Phone, Voice, is_url_template};
 pub use retention::Retention;
 pub use secret::Secret;
 pub use secrets::Secrets;
-pub use sip::{Listener, Sip, peer};
+pub use sip::{KnownBy, Listener, Sip, peer};
 pub use sources::{DEFAULT_FILE, Override, QUICKSTART_FILE, Sources};
 pub use speech::{Speech, SpeechEndpoint, Synthesiser};
 pub use traces::TracesConfig;

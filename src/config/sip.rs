@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use figment::value::Value;
 use ipnet::IpNet;
+use trunkline_sip::endpoint::SentBy;
 use trunkline_sip::flow::{Transport, is_private};
 
 use trunkline_model::peer_pattern::PeerPattern;
@@ -76,6 +77,23 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Host advertised to its peers instead of `sip.public_host`.
     pub advertise: Option<HostPort>,
+}
+
+/// Host by which a listener is reached.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct KnownBy<'c> {
+    /// The host.
+    pub host: &'c HostPort,
+    /// Key that configures it.
+    pub key: &'static str,
+}
+
+impl KnownBy<'_> {
+    /// Returns whether packets to it may come to this address: it is a name, or an address of the same family.
+    fn leads_to(&self, bound: SocketAddr) -> bool {
+        let ip = self.host.ip();
+        ip.is_none_or(|ip| ip.is_ipv6() == bound.is_ipv6())
+    }
 }
 
 impl Sip {
@@ -164,13 +182,45 @@ impl Sip {
     /// `bound`.
     ///
     /// In this order: the listener's advertised host, `sip.public_host`, the bound address, or, if that is unspecified,
-    /// the first non-loopback address. A missing port is the bound one.
-    pub fn sent_by(&self, listener: &Listener, bound: SocketAddr) -> String {
-        let host = listener.advertise.as_ref().or(self.public_host.as_ref());
-        match host {
-            Some(host) => host.with_port(host.port.unwrap_or(bound.port())),
-            None => HostPort::of_ip(concrete(bound.ip())).with_port(bound.port()),
+    /// the address that the peer called. A missing port is the bound one. An address of the other family is passed over: no packet
+    /// to it comes to this listener.
+    pub fn sent_by(&self, listener: &Listener, bound: SocketAddr) -> SentBy {
+        let port = bound.port();
+        let by_address = |ip: IpAddr| HostPort::of_ip(ip).with_port(port);
+        let known_by = self.known_by(listener).find(|known| known.leads_to(bound));
+        match known_by {
+            Some(KnownBy { host, .. }) => SentBy::Fixed(host.with_port(host.port.unwrap_or(port))),
+            None if bound.ip().is_unspecified() => SentBy::Called {
+                port,
+                otherwise: by_address(own_address(bound.is_ipv6())),
+            },
+            None => SentBy::Fixed(by_address(bound.ip())),
         }
+    }
+
+    /// Returns host and port of a listener towards peers of which nothing is known yet.
+    pub fn advertised(&self, listener: &Listener, bound: SocketAddr) -> String {
+        match self.sent_by(listener, bound) {
+            SentBy::Fixed(host)
+            | SentBy::Called {
+                otherwise: host, ..
+            } => host,
+        }
+    }
+
+    /// Returns the configured address that would apply to a listener, but is one of the other family.
+    pub fn unused_host<'c>(&'c self, listener: &'c Listener) -> Option<KnownBy<'c>> {
+        let mut known_by = self.known_by(listener);
+        let first = known_by.next()?;
+        (!first.leads_to(listener.address)).then_some(first)
+    }
+
+    /// Hosts by which the configuration says that a listener is reached, in the order in which they apply.
+    fn known_by<'c>(&'c self, listener: &'c Listener) -> impl Iterator<Item = KnownBy<'c>> {
+        let own = (listener.advertise.as_ref(), "advertise");
+        [own, (self.public_host.as_ref(), "sip.public_host")]
+            .into_iter()
+            .filter_map(|(host, key)| Some(KnownBy { host: host?, key }))
     }
 
     /// Returns whether a listener is known by a public address or name.
@@ -201,7 +251,7 @@ impl Sip {
         match &self.public_host {
             Some(host) => host.to_string(),
             None => {
-                let sent_by = self.sent_by(listener, listener.address);
+                let sent_by = self.advertised(listener, listener.address);
                 sent_by
                     .strip_suffix(":5060")
                     .map_or(sent_by.clone(), str::to_owned)
@@ -215,15 +265,6 @@ impl Sip {
             let host = self.endpoint().parse::<HostPort>().ok();
             host.map_or("trunkline".into(), |host| host.host().into())
         })
-    }
-}
-
-/// Returns the address itself, or this machine's own in place of an unspecified one.
-fn concrete(ip: IpAddr) -> IpAddr {
-    if ip.is_unspecified() {
-        own_address(ip.is_ipv6())
-    } else {
-        ip
     }
 }
 

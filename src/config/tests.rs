@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_sip::endpoint::SentBy;
 use trunkline_sip::flow::Transport;
 
 use super::*;
@@ -226,13 +227,80 @@ tcp = []
     let advertised: Vec<_> = sip
         .listeners
         .iter()
-        .map(|listener| sip.sent_by(listener, listener.address))
+        .map(|listener| sip.advertised(listener, listener.address))
         .collect();
     assert_eq!(
         advertised,
         ["sip.example.com:5060", "pbx.lan:5062", "lan.example:5099"]
     );
     assert_eq!(sip.endpoint(), "sip.example.com");
+}
+
+#[test]
+fn no_link_names_an_address_that_no_browser_opens() {
+    for (text, api, console) in [
+        (
+            "listen = \"127.0.0.1:8080\"",
+            "http://127.0.0.1:8080",
+            "http://127.0.0.1:8080",
+        ),
+        ("listen = \"0.0.0.0:8080\"", "own", "http://127.0.0.1:8080"),
+        ("listen = \"[::]:8080\"", "own", "http://[::1]:8080"),
+        (
+            "listen = \"0.0.0.0:8080\"\nallow_plain_console = true",
+            "own",
+            "own",
+        ),
+        (
+            "listen = \"0.0.0.0:8080\"\npublic_url = \"https://voice.example.com\"",
+            "https://voice.example.com",
+            "https://voice.example.com",
+        ),
+    ] {
+        let http = Config::load(&file(&format!("[http]\n{text}")))
+            .unwrap()
+            .http;
+        let [shown_api, shown_console] =
+            [http.base_url(http.listen), http.dashboard_url(http.listen)];
+        for (shown, expected) in [(shown_api, api), (shown_console, console)] {
+            assert!(
+                !shown.contains("//0.0.0.0") && !shown.contains("//[::]"),
+                "{text}: {shown}"
+            );
+            if expected != "own" {
+                assert_eq!(shown, expected, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_address_of_the_other_family_is_no_host_of_a_listener() {
+    let text = "[sip]\npublic_host = \"192.0.2.7\"\ntcp = []\nudp = [\"127.0.0.1:5060\", \"[::1]:5060\", \"[::]:5062\", \"[::1]:5064=[2001:db8::7]\", \"[::1]:5066=192.0.2.8\"]";
+    let sip = Config::load(&file(text)).unwrap().sip;
+    let cases = [
+        ("same family", "192.0.2.7:5060", None),
+        ("the other one", "[::1]:5060", Some("sip.public_host")),
+        ("every address", "called", Some("sip.public_host")),
+        ("one of its own", "[2001:db8::7]:5064", None),
+        (
+            "its own is of the other one",
+            "[::1]:5066",
+            Some("advertise"),
+        ),
+    ];
+    for (listener, (name, expected, unused)) in sip.listeners.iter().zip(cases) {
+        let sent_by = match sip.sent_by(listener, listener.address) {
+            SentBy::Fixed(host) => host,
+            SentBy::Called { port, .. } => {
+                assert_eq!(port, 5062, "{name}");
+                "called".to_owned()
+            }
+        };
+        assert_eq!(sent_by, expected, "{name}");
+        let found = sip.unused_host(listener).map(|unused| unused.key);
+        assert_eq!(found, unused, "{name}");
+    }
 }
 
 #[test]
@@ -243,7 +311,7 @@ fn an_advertised_port_overrides_the_bound_one() {
     .unwrap()
     .sip;
     assert_eq!(
-        sip.sent_by(&sip.listeners[0], "127.0.0.1:41000".parse().unwrap()),
+        sip.advertised(&sip.listeners[0], "127.0.0.1:41000".parse().unwrap()),
         "h:7000"
     );
     assert_eq!(sip.endpoint(), "h:7000");

@@ -216,9 +216,11 @@ impl EffectRunner {
                 call,
                 listener,
                 near,
+                version,
             } => {
+                let listener = listener.map(usize::from);
                 let MediaAddress { bind, advertised } =
-                    self.media_addresses.at(listener.map(usize::from), near);
+                    self.media_addresses.at(listener, near, version);
                 let key = self.media_key(call);
                 let holder = calls.holder_of(call).ok_or(NoShare::Full);
                 let local = holder

@@ -123,8 +123,8 @@ async fn stored<E: Future<Output = Result<(), Error>>>(
             return Ok(());
         };
 
-        // While the database is away every event waits alike. Only a database that answers refuses this one.
-        let is_away = matches!(&error, Error::Broke(broke) if broke.is_away());
+        // While the database is away, or its disk takes nothing, every event waits alike. Only a database that works refuses this one.
+        let is_away = matches!(&error, Error::Broke(broke) if broke.may_pass());
         if !is_away {
             tries += 1;
             if tries == MOST_TRIES {

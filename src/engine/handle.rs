@@ -10,6 +10,7 @@ use trunkline_bounds::NoShare;
 use trunkline_calls::health::Health;
 use trunkline_calls::hold;
 use trunkline_calls::limits::Limits;
+use trunkline_calls::live::LiveCalls;
 use trunkline_calls::node_and_slot_of;
 use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
 use trunkline_calls::outbound_limits::{OutboundLimits, OutboundRefusal};
@@ -17,7 +18,6 @@ use trunkline_calls::peers::registrations::{RegistrationStatus, Registrations};
 use trunkline_calls::registrar::bindings::{Binding, Bindings};
 use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
-use trunkline_calls::wall_clock::transfer_on;
 use trunkline_calls::{HangUpRequester, Reason};
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::media::MediaStep;
@@ -46,6 +46,7 @@ const PLACING: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) router: ShardRouter,
+    pub(super) live: Arc<LiveCalls>,
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
     pub(super) outbound_limits: Arc<OutboundLimits>,
@@ -234,7 +235,7 @@ impl Handle {
     ) -> Result<Result<Transfer, TransferError>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
         let begun = asked.await?.unwrap_or(Err(TransferError::NotUp));
-        Ok(begun.map(|transfer| transfer_on(transfer, clock::wall())))
+        Ok(begun.map(|transfer| self.live.transfer_on_wall(transfer)))
     }
 
     /// Holds or resumes a call. Returns the number of the change, or `None` if the call is in that state already. The
@@ -251,10 +252,11 @@ impl Handle {
         Ok(asked.await?.unwrap_or(Err(hold::HoldError::NotUp)))
     }
 
-    /// Returns the steps so far of the media with this key; none once they are closed.
-    pub fn media_steps(&self, key: u64) -> Vec<MediaStep> {
+    /// Returns the steps so far of a call's media with this key; none once they are closed.
+    pub fn media_steps(&self, call: Uuid, key: u64) -> Vec<MediaStep> {
+        let wall = self.live.offset_of(call);
         let figures = self.media.statistics(key);
-        figures.map_or_else(Vec::new, |figures| steps_on_wall(&figures))
+        figures.map_or_else(Vec::new, |figures| steps_on_wall(&figures, wall))
     }
 
     /// Number of this node.

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use trunkline_calls::target::UnresolvedTarget;
 use trunkline_model::address::NamedBy;
+use trunkline_sip::dialog::sdp::IpVersion;
 use trunkline_sip::flow::Transport;
 
 use super::resolve::{Resolver, addresses_by_system};
@@ -92,7 +93,7 @@ impl MediaAddresses {
     /// Returns the address for SDP to callers of a listener, before anything else of a call is known.
     pub(crate) fn advertised(&self, listener: usize) -> Option<IpAddr> {
         let held = self.listeners.get(listener)?;
-        Some(self.at(Some(listener), held.bound).advertised)
+        Some(self.at(Some(listener), held.bound, None).advertised)
     }
 
     /// Addresses that sockets may be bound to. The start-up check tries one port on each.
@@ -122,9 +123,48 @@ impl MediaAddresses {
         Some(SocketAddr::new(loopback, remote.port()))
     }
 
-    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `listener` is `None` while it isn't
-    /// known by which listener the call leaves.
-    pub(crate) fn at(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
+    /// Returns the addresses for a call by `listener` whose packets arrive at `local`, and whose peer has media of this IP version. `listener` is
+    /// `None` while it isn't known by which listener the call leaves, and the version while the peer's media aren't known.
+    pub(crate) fn at(
+        &self,
+        listener: Option<usize>,
+        local: IpAddr,
+        version: Option<IpVersion>,
+    ) -> MediaAddress {
+        let by_listener = self.by_listener(listener, local);
+        match version {
+            Some(version) if version != IpVersion::of(by_listener.advertised) => {
+                self.of_version(version, local)
+            }
+            Some(_) | None => by_listener,
+        }
+    }
+
+    /// Returns the addresses for media of another IP version than the signalling at `local`: those of the first listener of that version, else
+    /// this machine's own.
+    fn of_version(&self, version: IpVersion, local: IpAddr) -> MediaAddress {
+        // A caller on this machine stays on it.
+        let near = match local.is_loopback() {
+            true => version.loopback(),
+            false => version.unspecified(),
+        };
+        let is_its = |held: &ListenerMedia| IpVersion::of(held.bound) == version;
+        match self.listeners.iter().position(is_its) {
+            Some(at) => self.by_listener(Some(at), near),
+            None => {
+                let advertised = match near.is_loopback() {
+                    true => near,
+                    false => Sip::own_address(near.is_ipv6()),
+                };
+                MediaAddress {
+                    bind: self.bind_for(advertised, near),
+                    advertised,
+                }
+            }
+        }
+    }
+
+    fn by_listener(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
         let first_of_v4 = || self.listeners.iter().find(|held| held.bound.is_ipv4());
         let held = match listener {
             Some(at) => self.listeners.get(at),
@@ -267,8 +307,34 @@ mod tests {
                 bind: ip(bind),
                 advertised: ip(advertised),
             };
-            assert_eq!(addresses().at(listener, ip(local)), expected, "{case}");
+            assert_eq!(
+                addresses().at(listener, ip(local), None),
+                expected,
+                "{case}"
+            );
         }
+    }
+
+    #[test]
+    fn media_of_another_ip_version_than_the_signalling_has_an_address_of_its_own() {
+        use IpVersion::{V4, V6};
+        for (case, listener, local, version, advertised) in [
+            ("IPv4 media", 2, "2001:db8::5", V4, "203.0.113.9"),
+            ("IPv4 media on this machine", 2, "::1", V4, "127.0.0.1"),
+            ("IPv6 media on this machine", 0, "127.0.0.1", V6, "::1"),
+            ("the same version", 2, "2001:db8::5", V6, "2001:db8::5"),
+        ] {
+            let found = addresses().at(Some(listener), ip(local), Some(version));
+            assert_eq!(found.advertised, ip(advertised), "{case}");
+            assert_eq!(IpVersion::of(found.bind), version, "{case}");
+        }
+
+        let only_v6 = MediaAddresses {
+            listeners: addresses().listeners.split_off(2)[..1].to_vec(),
+            own: Vec::new(),
+        };
+        let found = only_v6.at(Some(0), ip("2001:db8::5"), Some(V4));
+        assert_eq!(IpVersion::of(found.advertised), V4, "no listener of it");
     }
 
     #[test]

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use trunkline_calls::MediaRecord;
+use trunkline_calls::wall_clock::WallOffset;
 use trunkline_model::media::{
     CallMedia, MediaFigures, MediaStep, MediaStepKind, ReceivedMedia, SentMedia,
 };
 use trunkline_net::media::{self, MediaStatistics};
-
-use super::clock;
 
 /// Makes the fact of media that has ended; `None` if no offer and answer were ever agreed on.
 pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<CallMedia> {
@@ -29,11 +28,11 @@ pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<Cal
 }
 
 /// Returns the steps of media that is in use, with times of the wall clock.
-pub(super) fn steps_on_wall(figures: &MediaStatistics) -> Vec<MediaStep> {
+pub(super) fn steps_on_wall(figures: &MediaStatistics, wall: WallOffset) -> Vec<MediaStep> {
     let steps = figures.steps.iter().map(step);
     steps
         .map(|step| MediaStep {
-            at: clock::on_wall(step.at),
+            at: wall.of(step.at),
             ..step
         })
         .collect()

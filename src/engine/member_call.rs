@@ -6,7 +6,6 @@ use trunkline_sip::endpoint::Received;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::lex;
 
-use super::clock;
 use super::member_invite::{AwaitedRecord, MemberInvite};
 use super::shard::{Shard, framing};
 
@@ -30,9 +29,7 @@ impl Shard {
         let is_late = self.invite_queue.is_late(received_at, now);
 
         self.observer.received(&message);
-        self.effect_runner
-            .tap
-            .note(clock::on_wall(now), flow, false, message.raw());
+        self.effect_runner.tap.note(now, flow, false, message.raw());
         // Before the INVITE is handled, which makes the record.
         self.effect_runner.awaited = AwaitedRecord::of(message.call_id(), begun);
 

@@ -19,6 +19,7 @@ use trunkline_model::address::AddressPolicy;
 use trunkline_model::record::Fact;
 use trunkline_model::view::View;
 use trunkline_sip::auth::{NonceKeys, NonceWindow, Nonces};
+use trunkline_sip::dialog::sdp::IpVersion;
 use trunkline_sip::endpoint::{self, Counts, Endpoint, Received};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
@@ -275,8 +276,17 @@ impl OfflineCore {
                     .handle_contact(&mut self.endpoint, call, contact, now);
             }
 
-            Effect::OpenMedia { call, near, .. } => {
-                let local = SocketAddr::new(near, MEDIA_PORT);
+            Effect::OpenMedia {
+                call,
+                near,
+                version,
+                ..
+            } => {
+                let is_met = version.is_none_or(|version| version == IpVersion::of(near));
+                let ip = version
+                    .filter(|_| !is_met)
+                    .map_or(near, IpVersion::loopback);
+                let local = SocketAddr::new(ip, MEDIA_PORT);
                 self.calls
                     .handle_media_open(&mut self.endpoint, call, Ok(local), now);
             }

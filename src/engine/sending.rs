@@ -15,12 +15,10 @@ impl Shard {
     fn trace(&mut self) {
         let now = clock::now();
         for (flow, octets) in self.endpoint.transmits() {
-            self.effect_runner
-                .tap
-                .note(clock::on_wall(now), flow, true, octets);
+            self.effect_runner.tap.note(now, flow, true, octets);
         }
         // A busy shard keeps the copies until they are due: its next turn comes before that.
-        if !self.pace.is_busy() || self.effect_runner.tap.is_due(clock::on_wall(now)) {
+        if !self.pace.is_busy() || self.effect_runner.tap.is_due(now) {
             self.effect_runner.tap.hand_on();
         }
     }

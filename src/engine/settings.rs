@@ -11,6 +11,7 @@ use trunkline_model::address::AddressPolicy;
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::reserved::ReservedPeers;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
+use trunkline_sip::endpoint::SentBy;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_store::{Keyring, Store};
 
@@ -80,10 +81,18 @@ pub(crate) fn session_tokens(keyring: &Keyring) -> SessionTokens {
     SessionTokens::new(keyring.derive("session tokens"))
 }
 
-pub(super) fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
+pub(super) fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<SentBy> {
     let listeners = config.sip.listeners.iter().zip(addresses);
     listeners
         .map(|(listener, bound)| config.sip.sent_by(listener, *bound))
+        .collect()
+}
+
+/// Returns host and port of each listener, as our Contacts name them.
+pub(super) fn advertised(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
+    let listeners = config.sip.listeners.iter().zip(addresses);
+    listeners
+        .map(|(listener, bound)| config.sip.advertised(listener, *bound))
         .collect()
 }
 

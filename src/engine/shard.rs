@@ -269,9 +269,7 @@ impl Shard {
     ) {
         // The shard that received a forwarded message neither counts nor traces it, so it appears once.
         self.observer.received(&message);
-        self.effect_runner
-            .tap
-            .note(clock::on_wall(now), flow, false, message.raw());
+        self.effect_runner.tap.note(now, flow, false, message.raw());
         // RFC 3261 §9.2: a CANCEL without a matching transaction gets 481. The endpoint has none for an INVITE that
         // still waits, so it mustn't see this CANCEL.
         if self.cancel_waiting(flow, &message, now) {

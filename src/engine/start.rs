@@ -17,7 +17,7 @@ use trunkline_net::listener::tcp;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
 use trunkline_net::media::{self, Media};
 use trunkline_sip::auth::{NonceWindow, Nonces};
-use trunkline_sip::endpoint::{self, Endpoint};
+use trunkline_sip::endpoint::{self, Endpoint, SentBy};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
@@ -37,7 +37,7 @@ use super::peers::PeerWatch;
 use super::prompts::Prompts;
 use super::resolve::{QueryOrigin, Resolver};
 use super::settings::{
-    T2, T4, address_policy, bounds, calls_config, collector, disk, minter, nonce_keys,
+    T2, T4, address_policy, advertised, bounds, calls_config, collector, disk, minter, nonce_keys,
     registrar_config, sent_by,
 };
 use super::shard::Shard;
@@ -73,7 +73,7 @@ impl Engine {
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
 
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
-        let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
+        let traces = Traces::new(shards, disk, collector, clock::wall_time, clock::wall())?;
 
         let resolver = Resolver::new(&deps.config.sip.nameservers);
         let calls = configure_calls(&deps, &bound.addresses, &resolver);
@@ -97,8 +97,8 @@ impl Engine {
         // The first shard sends all probes and all registrations with carriers.
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
-        let sent_by = sent_by(&deps.config, &bound.addresses);
-        let watched = PeerWatch::start(&deps, &calls, &nonces, sent_by.clone(), ways);
+        let hosts = advertised(&deps.config, &bound.addresses);
+        let watched = PeerWatch::start(&deps, &calls, &nonces, hosts, ways);
 
         let (limits, outbound_limits) = limits(&deps);
         let shared = Shared {
@@ -109,7 +109,7 @@ impl Engine {
             calls: Arc::new(calls),
             nonces,
             window,
-            sent_by,
+            sent_by: sent_by(&deps.config, &bound.addresses),
             minter,
             router,
             limits,
@@ -269,7 +269,7 @@ struct Shared {
     watched: PeerWatch,
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
-    sent_by: Vec<String>,
+    sent_by: Vec<SentBy>,
     minter: Minter,
     router: ShardRouter,
     limits: Arc<Limits>,
@@ -284,6 +284,7 @@ impl Shared {
     fn handle(&self) -> Handle {
         Handle {
             router: self.router.clone(),
+            live: Arc::clone(&self.deps.live),
             limits: Arc::clone(&self.limits),
             bindings: Arc::clone(&self.bindings),
             outbound_limits: Arc::clone(&self.outbound_limits),

@@ -29,7 +29,7 @@ pub(super) async fn follow_wall_clock() {
             tracing::warn!(
                 seconds = size.as_secs(),
                 direction,
-                "the wall clock was set, or the machine was suspended: records use the new time, timers are not affected"
+                "the wall clock was set, or the machine was suspended: new calls are recorded with the new time; calls that are up and timers are not affected"
             );
         }
     }

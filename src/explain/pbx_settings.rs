@@ -26,7 +26,11 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
         Pbx::FreeSwitch => freeswitch(trunk),
 
         Pbx::FreePbx => form(
-            trunk,
+            // FreePBX joins host and port itself.
+            Trunk {
+                endpoint: host(trunk.endpoint),
+                ..trunk
+            },
             "Connectivity > Trunks > Add SIP (chan_pjsip) Trunk",
             &[
                 ("Registration", "None"),
@@ -252,6 +256,24 @@ mod tests {
             let text = settings(pbx, trunk);
             assert!(page.contains(&text), "{pbx:?}: the page lacks\n{text}");
         }
+    }
+
+    #[test]
+    fn freepbx_gets_host_and_port_in_fields_of_their_own() {
+        let trunk = Trunk {
+            endpoint: "sip.example.com:5070",
+            username: "trunk-x",
+            password: PASSWORD,
+            realm: "r",
+        };
+        let text = settings(Pbx::FreePbx, trunk);
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.trim().starts_with(name));
+            line.and_then(|line| line.rsplit("  ").next())
+        };
+        assert_eq!(field("Hostname"), Some("sip.example.com"), "{text}");
+        assert_eq!(field("SIP Server Port"), Some("5070"), "{text}");
+        assert!(!text.contains("sip.example.com:"), "{text}");
     }
 
     #[test]

@@ -393,7 +393,11 @@ const GAUGES: &[(&str, &str, Series)] = &[
         Of("state", &["registering", "registered", "failed"]),
     ),
     (REGISTRATIONS, "Contacts that PBXs have registered", Bare),
-    (DATABASE_UP, "1 while the database answers", Bare),
+    (
+        DATABASE_UP,
+        "1 while the database answers and can be written",
+        Bare,
+    ),
     (
         CLOCK_SKEW,
         "Seconds by which this machine's clock is ahead of the database's",

@@ -135,7 +135,7 @@ pub fn ready(ready: bool) {
     gauge!(READY).set(u8::from(ready));
 }
 
-/// Sets whether the database answers.
+/// Sets whether the database answers and can be written.
 pub fn database_up(up: bool) {
     gauge!(DATABASE_UP).set(u8::from(up));
 }

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_calls::wall_clock::WallOffset;
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -34,8 +35,8 @@ const OCTETS_OF_CALL: usize = 4 << 20;
 /// Report of a shard about a call.
 #[derive(Debug)]
 pub(super) enum LegReport {
-    /// Messages with this identity belong to the leg.
-    Begun(TracedLeg, Box<DialogIdentity>),
+    /// Messages with this identity belong to the leg. The offset is that of the wall clock then.
+    Begun(TracedLeg, Box<DialogIdentity>, WallOffset),
     /// The call is over.
     Over(Uuid),
 }
@@ -93,6 +94,8 @@ enum PeerTags {
 #[derive(Debug, Default)]
 struct KnownCall {
     octets: usize,
+    /// Offset of the wall clock when its first leg began, on which the times of its messages are.
+    wall: Option<WallOffset>,
     tags: SmallVec<[u128; 2]>,
     /// At most [`MAX_INVITES`].
     invites: SmallVec<[u128; 1]>,
@@ -140,8 +143,12 @@ impl Assignments {
         &mut self,
         leg: TracedLeg,
         identity: DialogIdentity,
+        wall: WallOffset,
         repeated: &mut Repeated,
     ) {
+        let known = self.calls.entry(leg.call).or_default();
+        known.wall.get_or_insert(wall);
+
         match identity {
             DialogIdentity::Invite {
                 call_id,
@@ -275,6 +282,11 @@ impl Assignments {
         };
         known.octets = known.octets.saturating_add(octets);
         known.octets <= OCTETS_OF_CALL
+    }
+
+    /// Returns the offset on which the times of a call's messages are; `None` for an unknown call.
+    pub(super) fn offset_of(&self, call: Uuid) -> Option<WallOffset> {
+        self.calls.get(&call)?.wall
     }
 
     /// Returns the leg that a message belongs to.

@@ -26,6 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use trunkline_calls::TracedLeg;
+use trunkline_calls::wall_clock::WallClock;
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -94,6 +95,8 @@ pub struct Traces {
     kept: Mutex<StoredTraces>,
     segments: Option<Mutex<Segments>>,
     clock: fn() -> Moment,
+    /// Wall clock of the times of messages.
+    wall: &'static WallClock,
 }
 
 impl Traces {
@@ -106,8 +109,10 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
+        wall: &'static WallClock,
     ) -> io::Result<Arc<Self>> {
-        let traces = Arc::new(Self::unattended(shards, disk, collector, clock)?);
+        let traces = Self::unattended(shards, disk, collector, clock, wall)?;
+        let traces = Arc::new(traces);
         let weak = Arc::downgrade(&traces);
         let keeper = std::thread::Builder::new()
             .name("traces".to_owned())
@@ -123,6 +128,7 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
+        wall: &'static WallClock,
     ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
         Ok(Self {
@@ -134,12 +140,13 @@ impl Traces {
             }),
             segments: segments.map(Mutex::new),
             clock,
+            wall,
         })
     }
 
     /// Makes the tap of a shard.
     pub fn tap(&self, shard: usize) -> Tap {
-        Tap::of(&self.queues[shard])
+        Tap::of(&self.queues[shard], self.wall)
     }
 
     /// Picks up the batches of all shards.
@@ -314,8 +321,8 @@ impl StoredTraces {
         // The reports first: an INVITE is copied before its shard knows to which call it belongs.
         for report in batch.reports.drain(..) {
             match report {
-                LegReport::Begun(leg, identity) => {
-                    self.assignments.begin(leg, *identity, &mut repeated);
+                LegReport::Begun(leg, identity, wall) => {
+                    self.assignments.begin(leg, *identity, wall, &mut repeated);
                 }
                 LegReport::Over(call) => over.push(call),
             }
@@ -340,7 +347,10 @@ impl StoredTraces {
             if let Some(leg) = &leg {
                 self.assignments.strike_secrets(leg.call, octets, &places);
             }
-            self.take_message(&Record::new(mark.at, &mark.flow, is_sent, leg, octets), key);
+            // A call's messages have times on its own offset, as its record has: a search by the record's times finds them all.
+            let begun = leg.and_then(|leg| self.assignments.offset_of(leg.call));
+            let at = begun.unwrap_or(mark.wall).of(mark.at);
+            self.take_message(&Record::new(at, &mark.flow, is_sent, leg, octets), key);
         }
 
         // Their last messages are in the same batch.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
+use trunkline_calls::wall_clock::{STEADY, WallClock, WallOffset};
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -29,6 +30,7 @@ pub struct Tap {
     batch: Batch,
     /// `None` if nothing is to be copied.
     queue: Option<Arc<TapQueue>>,
+    wall: &'static WallClock,
 }
 
 impl Tap {
@@ -37,17 +39,19 @@ impl Tap {
         Self {
             batch: Batch::default(),
             queue: None,
+            wall: &STEADY,
         }
     }
 
-    pub(super) fn of(queue: &Arc<TapQueue>) -> Self {
+    pub(super) fn of(queue: &Arc<TapQueue>, wall: &'static WallClock) -> Self {
         Self {
             batch: Batch::default(),
             queue: Some(Arc::clone(queue)),
+            wall,
         }
     }
 
-    /// Copies a message.
+    /// Copies a message that passed at this moment of the clock of timers.
     pub fn note(&mut self, at: Moment, flow: Flow, is_sent: bool, octets: &[u8]) {
         let Some(queue) = &self.queue else {
             return;
@@ -60,6 +64,7 @@ impl Tap {
 
         let mark = BatchEntry {
             at,
+            wall: self.wall.offset(),
             flow,
             is_sent,
             start: 0,
@@ -71,7 +76,7 @@ impl Tap {
 
     /// Reports that messages with this identity belong to a leg, also those that the batch has.
     pub fn assign(&mut self, leg: TracedLeg, identity: Box<DialogIdentity>) {
-        self.report(LegReport::Begun(leg, identity));
+        self.report(LegReport::Begun(leg, identity, self.wall.offset()));
     }
 
     /// Reports that a call is over.
@@ -141,7 +146,10 @@ impl Tap {
 /// Entry of one message in a batch.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct BatchEntry {
+    /// Moment of the clock of timers.
     pub(super) at: Moment,
+    /// Offset of the wall clock at that moment.
+    pub(super) wall: WallOffset,
     pub(super) flow: Flow,
     pub(super) is_sent: bool,
     pub(super) start: usize,

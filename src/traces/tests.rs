@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use trunkline_calls::wall_clock::STEADY;
 use trunkline_calls::{DialogIdentity, LegRole, SecretHeaders, TracedLeg};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
@@ -105,6 +106,50 @@ fn found(traces: &Traces, call_id: &str) -> FoundMessages {
     traces.of(ORG, call(call_id), NEVER, ALWAYS)
 }
 
+/// The record of a call has the times of its beginning, whatever the wall clock does meanwhile: a search by them finds every message, and
+/// so does an erasure.
+#[test]
+fn a_call_is_found_by_its_own_times_although_the_clock_was_set_meanwhile() {
+    static WALL: WallClock = WallClock::new();
+    let traces = Traces::unattended(1, None, None, clock, &WALL).unwrap();
+    let mut tap = traces.tap(0);
+    let at = Moment::from_secs;
+
+    begin(&mut tap, "up");
+    pass(
+        &traces,
+        &mut tap,
+        at(10),
+        false,
+        &message("INVITE sip:a SIP/2.0", "up", 1),
+    );
+    WALL.step(3_600_000_000);
+    pass(
+        &traces,
+        &mut tap,
+        at(14),
+        false,
+        &message("BYE sip:a SIP/2.0", "up", 1),
+    );
+    begin(&mut tap, "later");
+    pass(
+        &traces,
+        &mut tap,
+        at(15),
+        false,
+        &message("INVITE sip:a SIP/2.0", "later", 1),
+    );
+
+    let times = |call_id, from, until| {
+        let found = traces.of(ORG, call(call_id), from, until);
+        let times = found.messages.into_iter().map(|found| found.captured.at);
+        times.collect::<Vec<_>>()
+    };
+    assert_eq!(times("up", at(5), at(20)), [10_000_000, 14_000_000]);
+    assert_eq!(times("later", NEVER, ALWAYS), [3_615_000_000]);
+    assert_eq!(forget(&traces, &[erased("up")]).unwrap(), 2);
+}
+
 /// Returns the messages in memory that belong to no call.
 fn unassigned(traces: &Traces) -> Vec<Vec<u8>> {
     traces.sweep((traces.clock)());
@@ -116,7 +161,7 @@ fn unassigned(traces: &Traces) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_call_finds_its_messages_in_their_order() {
-    let traces = Traces::unattended(2, None, None, clock).unwrap();
+    let traces = Traces::unattended(2, None, None, clock, &STEADY).unwrap();
     let mut taps = [traces.tap(0), traces.tap(1)];
     begin(&mut taps[0], "a@b");
     begin(&mut taps[0], "c@d");
@@ -150,7 +195,7 @@ fn a_call_finds_its_messages_in_their_order() {
 
 #[test]
 fn who_ends_leaves_all_beside_what_waits() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
     for (at, left) in [(1, false), (2, true)] {
@@ -168,7 +213,7 @@ fn who_ends_leaves_all_beside_what_waits() {
 
 #[test]
 fn little_is_due_when_it_has_waited() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     assert!(!tap.is_due(now));
@@ -179,7 +224,7 @@ fn little_is_due_when_it_has_waited() {
 
 #[test]
 fn strangers_push_out_strangers_and_no_call() {
-    let traces = Traces::unattended(1, None, None, || Moment::from_secs(1)).unwrap();
+    let traces = Traces::unattended(1, None, None, || Moment::from_secs(1), &STEADY).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     let invite = message("INVITE sip:a SIP/2.0", "call", 1);
@@ -209,7 +254,7 @@ fn strangers_push_out_strangers_and_no_call() {
 fn what_no_file_holds_yet_is_found_however_much_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     for at in 0..2_000 {
@@ -235,7 +280,7 @@ fn what_no_file_holds_yet_is_found_however_much_it_is() {
 fn what_no_file_takes_stays_in_memory() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     std::fs::remove_dir_all(&disk.directory).unwrap();
 
     let mut tap = traces.tap(0);
@@ -265,7 +310,7 @@ fn what_no_file_takes_stays_in_memory() {
 
 #[test]
 fn one_call_shows_no_more_than_its_share() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "long");
     for second in 0..300 {
@@ -281,7 +326,7 @@ fn one_call_shows_no_more_than_its_share() {
 
 #[test]
 fn one_call_takes_no_more_than_its_share_of_the_traces() {
-    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "flood");
     begin(&mut tap, "other");
@@ -307,7 +352,7 @@ fn one_call_takes_no_more_than_its_share_of_the_traces() {
 fn calls_are_found_on_disk_by_who_comes_later() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let before = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let before = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let mut tap = before.tap(0);
     for second in 100..200 {
         let id = format!("call {second}");
@@ -327,7 +372,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     before.finish();
     drop(before);
 
-    let after = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let after = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     for second in 100..200 {
         assert_eq!(
             found(&after, &format!("call {second}")).messages.len(),
@@ -367,7 +412,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     let files = || std::fs::read_dir(&disk.directory).unwrap().count();
     let written = Moment::from_secs(100);
 
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
@@ -387,7 +432,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     assert_eq!(files(), 1, "another file begins");
     assert_eq!(found(&traces, "c@d").messages.len(), 1);
 
-    let again = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let again = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     assert_eq!(found(&again, "c@d").messages.len(), 1);
     again.write(ALWAYS);
     assert_eq!(files(), 0);
@@ -399,7 +444,7 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     for is_on_disk in [false, true] {
         let kept = is_on_disk.then(|| disk(&directory));
-        let traces = Traces::unattended(1, kept, None, clock).unwrap();
+        let traces = Traces::unattended(1, kept, None, clock, &STEADY).unwrap();
         let mut tap = traces.tap(0);
         for call_id in ["a@b", "c@d", "e@f"] {
             begin(&mut tap, call_id);
@@ -433,7 +478,7 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         traces.finish();
         assert_eq!(left("e@f"), 1);
         if is_on_disk {
-            let again = Traces::unattended(1, Some(disk(&directory)), None, clock);
+            let again = Traces::unattended(1, Some(disk(&directory)), None, clock, &STEADY);
             let again = again.unwrap();
             for call_id in ["a@b", "c@d", "e@f"] {
                 assert_eq!(found(&again, call_id).messages.len(), 1, "{call_id}");
@@ -464,7 +509,7 @@ fn no_block_is_larger_than_a_reader_admits() {
 fn a_file_without_legs_is_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
     let bye = message("BYE sip:a SIP/2.0", "a@b", 1);
@@ -475,7 +520,7 @@ fn a_file_without_legs_is_deleted() {
     let other = disk.directory.join("notes.txt");
     std::fs::write(&other, b"TLTRACE1").unwrap();
 
-    let traces = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
     assert!(!path.exists() && other.exists());
     assert_eq!(found(&traces, "a@b").messages.len(), 1);
 }
@@ -485,7 +530,7 @@ fn a_file_without_legs_is_deleted() {
 fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     begin(&mut tap, "a@b");
@@ -520,7 +565,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
         retention: Duration::from_secs(86_400),
         ..disk(&directory)
     };
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
         let at = Moment::from_secs(second);
@@ -536,7 +581,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
         });
     }
 
-    let again = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    let again = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
     for traces in [&traces, &again] {
         for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
             let at = Moment::from_secs(second);
@@ -551,7 +596,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
 fn messages_removed_before_an_error_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     begin(&mut tap, "a@b");

@@ -113,6 +113,21 @@ pub(crate) async fn away(options: &Options) -> Result<Option<String>, OpenFault>
     }
 }
 
+/// Checks the pages of an SQLite file for so long at most.
+pub(crate) async fn damage(
+    options: &Options,
+    limit: Duration,
+) -> Result<Option<OpenFault>, OpenFault> {
+    let file = match place(options)? {
+        DatabaseTarget::Sqlite(file) if holds_something(&file)? => file,
+        DatabaseTarget::Sqlite(_) | DatabaseTarget::Postgres(_) => return Ok(None),
+    };
+    let connections = Connections::new(file.clone(), OpenMode::Looking(PATIENCE), 1);
+    let checked = off_executor(move || Ok(connections.damage(limit)?)).await;
+    let damage = checked.map_err(|error| unopened(&file, &error))?;
+    Ok(damage.map(|reason| OpenFault::Damaged { path: file, reason }))
+}
+
 fn place(options: &Options) -> Result<DatabaseTarget, OpenFault> {
     let Some(url) = &options.url else {
         return Ok(DatabaseTarget::Sqlite(
@@ -384,6 +399,44 @@ mod tests {
             tx.run("INSERT INTO sand VALUES (randomblob(3000))", &[])?;
         }
         Ok(())
+    }
+
+    /// Fills many pages, then overwrites some in the middle of the file.
+    #[tokio::test]
+    async fn damaged_pages_are_found_and_a_check_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trunkline.db");
+        let options = Options {
+            data_dir: folder.path().into(),
+            url: None,
+            master_key: None,
+            max_connections: 1,
+        };
+        let long = Duration::from_secs(60);
+        let damage = |limit| damage(&options, limit);
+        assert!(damage(long).await.unwrap().is_none(), "no file");
+
+        make_file(&file).unwrap();
+        let pool = sqlite_pool(&file, 1).await.unwrap();
+        let fill = |tx: &mut Tx| {
+            tx.batch("CREATE TABLE sand (grain BLOB)")?;
+            for _ in 0..1_000 {
+                tx.run("INSERT INTO sand VALUES (randomblob(3000))", &[])?;
+            }
+            Ok(())
+        };
+        pool.run_write(fill).await.unwrap();
+        pool.close().await;
+        assert!(damage(long).await.unwrap().is_none(), "whole");
+
+        let written = OpenOptions::new().write(true).open(&file).unwrap();
+        let length = written.metadata().unwrap().len();
+        std::os::unix::fs::FileExt::write_all_at(&written, &[0x5a; 64 << 10], length / 2).unwrap();
+        let found = damage(long).await.unwrap().expect("damage");
+        let said = found.to_string();
+        assert!(said.contains("trunkline.db is damaged"), "{said}");
+        assert!(said.contains("restore"), "{said}");
+        assert!(damage(Duration::ZERO).await.is_ok(), "no time");
     }
 
     #[tokio::test]

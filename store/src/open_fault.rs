@@ -29,6 +29,14 @@ pub enum OpenFault {
         /// Error of SQLite.
         reason: String,
     },
+    /// Pages of the SQLite file are damaged.
+    #[error("the database {} is damaged ({reason}): stop whatever writes it and restore the backup; without one, save what can be read: sqlite3 {} .recover | sqlite3 recovered.db", .path.display(), .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// First damage that SQLite found.
+        reason: String,
+    },
     /// The SQLite file, or one that SQLite keeps beside it, can't be written.
     #[error("the database {} can't be used ({reason}): check whether its disk is full or failing, and whether this user may write to the file and its directory", .path.display())]
     Unusable {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Statement, StatementStatus};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, StatementStatus};
 
 use super::error::{Broke, Error};
 use super::value::{Cells, Param, Record, Value};
@@ -144,6 +144,37 @@ impl Connections {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy: i64 = open.connection.query_row(sql, [], |row| row.get(0))?;
         Ok(busy == 0)
+    }
+
+    /// Returns the first damage that is found in the file's pages within this time; `None` if there is none, or no more time.
+    pub(crate) fn damage(&self, limit: Duration) -> rusqlite::Result<Option<String>> {
+        let open = self.open()?;
+        let interrupt = open.connection.get_interrupt_handle();
+        let (finished, waiting) = mpsc::channel::<()>();
+        let timer = std::thread::spawn(move || {
+            if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                interrupt.interrupt();
+            }
+        });
+
+        let sql = "PRAGMA quick_check(1)";
+        let checked = open
+            .connection
+            .query_row(sql, [], |row| row.get::<_, String>(0));
+        drop(finished);
+        // It only waits and interrupts, neither of which panics.
+        let _ = timer.join();
+
+        match checked {
+            Ok(found) => Ok(Some(found).filter(|found| found != "ok")),
+            Err(error) => match error.sqlite_error_code() {
+                Some(ErrorCode::OperationInterrupted) => Ok(None),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                    Ok(Some(error.to_string()))
+                }
+                Some(_) | None => Err(error),
+            },
+        }
     }
 
     fn hold(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {

@@ -1,12 +1,14 @@
 //! The open store: the one value through which everything is read and written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::commit::{Committed, commit};
+use super::disk_fault::{DiskFault, LastFault};
 use super::effects::{self, Effects};
 use super::error::{Broke, Error};
 use super::event::NewEvent;
@@ -39,6 +41,7 @@ struct Inner {
     followers: Followers,
     org_turns: OrgTurns,
     latency: Latency,
+    last_fault: LastFault,
     /// Held while the keys are read again.
     following: Mutex<()>,
 }
@@ -65,6 +68,7 @@ impl Store {
             followers: Followers::default(),
             org_turns: OrgTurns::default(),
             latency: Latency::default(),
+            last_fault: LastFault::default(),
             following: Mutex::default(),
         })))
     }
@@ -94,6 +98,23 @@ impl Store {
         let _turn = self.0.following.lock().await;
         let kept = self.0.vault.read(self.pool()).await?;
         Ok(self.keyring().follow(&kept))
+    }
+
+    /// Returns what is damaged in an SQLite file, as far as it can be checked within this time; `None` for a server, and for a file that isn't
+    /// there or is whole so far.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub async fn damage(
+        options: &Options,
+        limit: Duration,
+    ) -> Result<Option<OpenFault>, OpenFault> {
+        open::damage(options, limit).await
+    }
+
+    /// Returns the fault of the storage that writes meet now; `None` while they succeed.
+    pub fn disk_fault(&self) -> Option<DiskFault> {
+        self.0.last_fault.now()
     }
 
     /// Measures transactions from now on, by this monotonic clock.
@@ -147,7 +168,9 @@ impl Store {
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let _timer = self.0.latency.read();
-        self.pool().run_read(work).await
+        let read = self.pool().run_read(work).await;
+        self.0.last_fault.note_read(&read);
+        read
     }
 
     /// Runs reads of an org's rows that may be many, on a reading thread. One org has a few threads for them, and waits while it uses these.
@@ -181,6 +204,7 @@ impl Store {
             Some(mut tx) => {
                 let _timer = self.0.latency.read();
                 let done = tx.begin(Mode::Read).and_then(|()| work(&mut tx));
+                self.0.last_fault.note_read(&done);
                 (Some(done), None)
             }
             None => (None, Some((self.clone(), work))),
@@ -207,21 +231,36 @@ impl Store {
         let timer = self.0.latency.write();
         // The request has an `Idempotency-Key`: what it writes is committed with its answer, see `write_held`.
         if effects::are_held() {
-            let session = match effects::resume() {
-                Some(session) => session,
-                None => self.pool().begin().await?,
-            };
-            // On an error the session is dropped here, which rolls back the earlier parts as well: a refusal is stored
-            // without effects.
-            let value = session.run(move |tx| tx.run_part(work)).await?;
-            effects::hold(session);
-            return Ok(value);
+            let held = self.write_part(work).await;
+            // A part that succeeds proves nothing: only its commit reaches the disk.
+            if held.is_err() {
+                self.0.last_fault.note_write(&held);
+            }
+            return held;
         }
 
-        let (value, committed) = self.pool().run_write(work).await?;
+        let written = self.pool().run_write(work).await;
+        self.0.last_fault.note_write(&written);
+        let (value, committed) = written?;
         // The wait for followers isn't the database's time.
         drop(timer);
         self.settle(committed).await;
+        Ok(value)
+    }
+
+    /// Runs a part of the transaction that is held for the answer of this request, and begins it with the first.
+    async fn write_part<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let session = match effects::resume() {
+            Some(session) => session,
+            None => self.pool().begin().await?,
+        };
+        // On an error the session is dropped here, which rolls back the earlier parts as well: a refusal is stored
+        // without effects.
+        let value = session.run(move |tx| tx.run_part(work)).await?;
+        effects::hold(session);
         Ok(value)
     }
 
@@ -249,7 +288,9 @@ impl Store {
             tx.mark_internal_if_all_parts_are();
             commit(tx)
         });
-        let committed = ended.await?;
+        let ended = ended.await;
+        self.0.last_fault.note_write(&ended);
+        let committed = ended?;
         drop(timer);
         self.settle(committed).await;
 
@@ -317,5 +358,41 @@ impl Store {
     fn recorded(&self) {
         let recorded = &self.0.recorded;
         recorded.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database whose size is bounded as it is by a full disk: writes fail and say why, reads go on, and it heals.
+    #[tokio::test]
+    async fn a_full_disk_is_known_until_a_write_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            data_dir: folder.path().into(),
+            url: None,
+            master_key: None,
+            max_connections: 2,
+        };
+        let store = Store::open(&options, Moment::from_secs(1)).await.unwrap();
+        let write = |sql: &'static str| store.write(move |tx| tx.batch(sql));
+
+        write("PRAGMA max_page_count = 4; CREATE TABLE sand (grain BLOB)")
+            .await
+            .unwrap_err();
+        assert_eq!(store.disk_fault(), Some(DiskFault::Full));
+        store.check().await.unwrap();
+        assert_eq!(
+            store.disk_fault(),
+            Some(DiskFault::Full),
+            "a read proves nothing"
+        );
+
+        write("PRAGMA max_page_count = 1000000; CREATE TABLE sand (grain BLOB)")
+            .await
+            .unwrap();
+        assert_eq!(store.disk_fault(), None);
+        store.close().await;
     }
 }

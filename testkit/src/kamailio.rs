@@ -2,6 +2,7 @@
 //! customer's proxy, whose configuration includes lines of ours.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,9 @@ use crate::process::{Deadline, Process, free_port};
 
 const LISTENING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(10);
+
+/// Configuration of Debian's package.
+const PACKAGED: &str = "/etc/kamailio/kamailio.cfg";
 
 /// User name of its one account.
 pub const USER: &str = "acme";
@@ -35,19 +39,48 @@ impl Kamailio {
     }
 
     fn challenging(flags: &str, daemon: SocketAddr, phone: SocketAddr) -> Self {
-        Self::with(|own| configuration(own, daemon, phone, flags))
+        Self::with(|own, _| configuration(own, daemon, phone, flags))
     }
 
-    /// Starts a proxy whose configuration includes these lines. New calls take their route of this name.
-    pub fn including(lines: &str, route: &str) -> Self {
-        Self::with(|own| proxy(own, lines, route))
+    /// Starts it with the configuration of its package, which includes these lines. New calls take their route of this name. `None` where the
+    /// package's file isn't installed.
+    pub fn including(lines: &str, route: &str) -> Option<Self> {
+        let packaged = std::fs::read_to_string(PACKAGED).ok()?;
+        let including = including(&packaged, route);
+        Some(Self::with(|own, folder| {
+            let write = |name: &str, text: &str| {
+                std::fs::write(folder.join(name), text).expect("it can be written");
+            };
+            write("trunkline.cfg", lines);
+            // Read by the packaged file, for what differs from machine to machine.
+            write(
+                "kamailio-local.cfg",
+                &format!("listen=udp:{own}\nauto_aliases=no\nlog_stderror=yes\ndisable_tcp=yes\n"),
+            );
+            including
+        }))
     }
 
-    fn with(configuration: impl FnOnce(SocketAddr) -> String) -> Self {
+    fn with(configuration: impl FnOnce(SocketAddr, &Path) -> String) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let config = folder.path().join("kamailio.cfg");
-        std::fs::write(&config, configuration(address)).expect("it can be written");
+        std::fs::write(&config, configuration(address, folder.path())).expect("it can be written");
+
+        // It says all that is wrong with a file, where a start only fails.
+        let checked = Command::new("kamailio")
+            .args(["-c", "-E", "-f"])
+            .arg(&config)
+            .arg("-Y")
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs");
+        assert!(
+            checked.status.success(),
+            "its configuration is wrong:\n{}",
+            String::from_utf8_lossy(&checked.stderr)
+        );
 
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new("kamailio");
@@ -136,16 +169,16 @@ const BEFORE_NEW: &str = r#"request_route {
   t_check_trans();
 "#;
 
-fn proxy(own: SocketAddr, lines: &str, route: &str) -> String {
-    let beginning = beginning(own);
+/// Returns the packaged configuration with what the pasted lines say is to be added to it.
+fn including(packaged: &str, route: &str) -> String {
+    let (before, routing) = packaged
+        .split_once("\nrequest_route {")
+        .expect("the packaged file routes requests");
+    let (new, rest) = routing
+        .split_once("record_route();")
+        .expect("the packaged file records its route");
     format!(
-        r#"{beginning}loadmodule "textops.so"
-{lines}
-{BEFORE_NEW}  record_route();
-  route({route});
-  sl_send_reply("404", "No route");
-}}
-"#
+        "{before}\ninclude_file \"trunkline.cfg\"\nrequest_route {{{new}record_route();\n\t\troute({route});{rest}"
     )
 }
 

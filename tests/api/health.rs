@@ -40,6 +40,33 @@ async fn without_its_database_it_goes_on_and_says_so() {
     );
 }
 
+/// A table whose root page the file doesn't have, as after a write that was lost.
+#[tokio::test]
+async fn a_damaged_database_says_so_and_is_no_fault_of_the_request() {
+    let api = TestApi::new().await;
+    if api.store.is_shared() {
+        return;
+    }
+    let tenant = api.tenant("Acme").await;
+    api.break_by_all(&[
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET rootpage = 1000000 WHERE name = 'destinations'",
+        "PRAGMA schema_version = 1000000",
+    ])
+    .await;
+
+    let destination =
+        serde_json::json!({"name": "Sales", "type": "phone", "value": "+442071838750"});
+    let path = "/phone/sip/transfer-destinations";
+    let refused = api.post(path, &tenant.token, destination).await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(refused.header("Retry-After").is_some(), "{}", refused.text);
+    assert_eq!(
+        get(&api, "/readyz").await.with(200),
+        serde_json::json!({"status": "degraded", "database": "failing"})
+    );
+}
+
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
     let api = TestApi::new().await;

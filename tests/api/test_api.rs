@@ -218,6 +218,14 @@ impl TestApi {
         self.db.beside().await.execute(sql, None).await;
     }
 
+    /// The same by statements on one connection.
+    pub(crate) async fn break_by_all(&self, all: &[&'static str]) {
+        let mut beside = self.db.beside().await;
+        for sql in all {
+            beside.execute(sql, None).await;
+        }
+    }
+
     /// Runs a query past the store and returns its texts.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
         self.db.beside().await.rows(sql, None).await.concat()

@@ -58,6 +58,85 @@ fn media_is_where_the_call_came_by() {
     }
 }
 
+/// The public host is 127.0.0.1: a peer on IPv6 would send its ACK to an address from which nothing comes to its listener.
+#[test]
+fn an_address_of_the_other_family_is_no_contact() {
+    let daemon = both().serve();
+    let (port, number) = (daemon.sip().port(), daemon.setup.first_number.clone());
+    for (from, listener, contact) in [(CALLER, V4, "127.0.0.1"), (V6, V6, "[::1]")] {
+        let rtp = Rtp::new(from);
+        let (_talker, answer) =
+            Talker::call(from, at(listener, &daemon), &number, &offer(rtp.address()));
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        let given = answer.header("Contact").unwrap_or_default();
+        assert_eq!(
+            given,
+            format!("<sip:trunkline@{contact}:{port}>"),
+            "{answer:?}"
+        );
+    }
+
+    let log = daemon.log();
+    let warning = log
+        .lines()
+        .find(|line| line.contains("isn't used for this listener"));
+    let warning = warning.unwrap_or_else(|| panic!("no warning: {log}"));
+    assert!(
+        warning.contains("[::1]") && warning.contains("sip.public_host"),
+        "{warning}"
+    );
+
+    let (_, report) = daemon.setup.doctor();
+    let findings = report["findings"].as_array().expect("findings");
+    let mut of_listeners = findings
+        .iter()
+        .filter(|finding| finding["check"] == "media_address");
+    let unused = of_listeners.find(|finding| {
+        let text = finding["text"].as_str().unwrap_or_default();
+        finding["level"] == "warning" && text.contains(&format!("udp [::1]:{port}"))
+    });
+    assert!(unused.is_some(), "{report}");
+}
+
+#[test]
+fn a_daemon_on_every_address_gives_the_one_that_was_called() {
+    let setup = DaemonSetup::new();
+    let port = setup.sip.port();
+    let setup = setup.set("TRUNKLINE__SIP__UDP", &format!("0.0.0.0:{port}"));
+    // No host of this listener, so that only the call shows an address that leads back.
+    let setup = setup.set("TRUNKLINE__SIP__PUBLIC_HOST", "[2001:db8::1]");
+    setup.dedicate(&CALLER.to_string());
+    let daemon = setup.serve();
+    let number = daemon.setup.first_number.clone();
+    for called in [V4, OTHER] {
+        let rtp = Rtp::new(CALLER);
+        let (talker, answer) =
+            Talker::call(CALLER, at(called, &daemon), &number, &offer(rtp.address()));
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        let contact = format!("<sip:trunkline@{called}:{port}>");
+        let given = answer.header("Contact").unwrap_or_default();
+        assert_eq!(given, contact, "{answer:?}");
+
+        // The same in a later answer.
+        let again = talker.offer(&offer(rtp.address()));
+        assert_eq!(again.header("Contact"), Some(&*contact), "{again:?}");
+    }
+}
+
+#[test]
+fn media_of_ours_have_the_ip_version_of_the_offer() {
+    let daemon = both().serve();
+    let number = daemon.setup.first_number.clone();
+    for (from, listener, media) in [(V6, V6, V4), (CALLER, V4, V6)] {
+        let rtp = Rtp::new(media);
+        let (_talker, answer) =
+            Talker::call(from, at(listener, &daemon), &number, &offer(rtp.address()));
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        assert_eq!(answer.media().ip(), media, "{answer:?}");
+        assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
+    }
+}
+
 #[test]
 fn a_public_host_that_is_a_name_is_looked_up_for_media() {
     let here = Record::Address(Ipv4Addr::new(127, 0, 0, 9));

@@ -4,6 +4,7 @@ mod away;
 mod changes;
 mod clocks;
 mod control;
+mod damaged;
 mod deleted;
 mod doctor;
 mod ending;

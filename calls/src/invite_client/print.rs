@@ -23,7 +23,7 @@ impl InviteClient {
         let Attempt { target, flow, .. } = attempt;
         let config = Arc::clone(&cx.core.config);
         let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
-        let from = text.from(host_part(cx.endpoint.sent_by(flow)));
+        let from = text.from(host_part(&cx.endpoint.sent_by(flow)));
         let min_se = self.min_se.unwrap_or(MIN_SE);
         let said = ClientParts {
             from: &from,

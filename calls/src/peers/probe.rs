@@ -63,7 +63,7 @@ impl Peers {
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let contact = flow_choice::contact(endpoint, &flow);
-        let host = endpoint.sent_by(&flow).to_owned();
+        let host = endpoint.sent_by(&flow).into_owned();
         let request = (flow, Method::Options, uri);
 
         self.send(

@@ -85,7 +85,7 @@ impl Scene {
                     t2: Duration::from_secs(4),
                     t4: Duration::from_secs(5),
                     server: String::new(),
-                    sent_by: vec!["us:5060".to_owned(); 2],
+                    sent_by: vec!["us:5060".into(); 2],
                     max_transactions: 1_000,
                 },
                 Entropy::from_seed([1; 32]),

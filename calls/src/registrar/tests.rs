@@ -121,7 +121,7 @@ impl Scene {
                     t2: Duration::from_secs(4),
                     t4: Duration::from_secs(5),
                     server: String::new(),
-                    sent_by: vec!["us:5060".to_owned()],
+                    sent_by: vec!["us:5060".into()],
                     max_transactions: 10_000,
                 },
                 Entropy::from_seed([1; 32]),

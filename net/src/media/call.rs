@@ -230,6 +230,7 @@ impl Call {
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         self.answered_at.get_or_insert(now);
         self.figures.is_negotiated = true;
+        self.reception.renegotiate(agreed.direction.receives());
         self.session.negotiate(agreed, now);
         self.shared.write_silence(self.session.is_silent());
         self.publish(now);
@@ -300,6 +301,7 @@ impl Call {
         }
         if self.session.peer() != known {
             self.shared.note(MediaStepKind::Learnt(source), now);
+            self.reception.relocate();
             self.new_ip = Some(source.ip());
         }
         if accepted.is_none() {

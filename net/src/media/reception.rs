@@ -20,6 +20,7 @@ const MICROS: i64 = 125;
 #[derive(Debug, Default)]
 pub(super) struct Reception {
     stream: Option<Stream>,
+    continuity: Continuity,
     /// Packets expected of streams that have ended.
     expected: u64,
     received: u64,
@@ -30,6 +31,18 @@ pub(super) struct Reception {
     past_received: u64,
     /// Expected and received of this stream at the last report.
     reported: (u64, u64),
+}
+
+/// Relation of the next packet to those before it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Continuity {
+    /// It follows them: sequence numbers between them are losses.
+    #[default]
+    Follows,
+    /// It is the first after a new agreement or at a new address. Asterisk skips sequence numbers while it is held.
+    Anew,
+    /// The peer has nothing to send, so that no packet says anything about those before it.
+    Held,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -43,26 +56,59 @@ struct Stream {
 }
 
 impl Reception {
+    /// Begins a new count: of an agreement by which the peer sends, or of one by which it doesn't.
+    pub(super) const fn renegotiate(&mut self, receives: bool) {
+        self.continuity = match receives {
+            true => Continuity::Anew,
+            false => Continuity::Held,
+        };
+    }
+
+    /// Begins a new count with the next packet, which comes from another address.
+    pub(super) const fn relocate(&mut self) {
+        self.continuity = match self.continuity {
+            Continuity::Follows | Continuity::Anew => Continuity::Anew,
+            Continuity::Held => Continuity::Held,
+        };
+    }
+
     /// Counts a packet of the peer. `is_timed` is true if its timestamp is the time of sending, as for audio.
     pub(super) fn hear(&mut self, header: &Header, is_timed: bool, now: Moment) {
-        let sequence = u64::from(header.sequence);
+        // The first packet of a new count, extended by the wraps of its source so far: reports go on with them (RFC 3550 §6.4.1).
+        let mut first = u64::from(header.sequence);
         let is_new = match &mut self.stream {
             Some(stream) if stream.ssrc == header.ssrc => {
                 let ahead = header.sequence.wrapping_sub(stream.highest as u16);
                 let is_far = (MAX_DROPOUT..=MAX_MISORDER.wrapping_neg()).contains(&ahead);
                 // RFC 3550 §A.1: one packet out of range may be forged or very late; two in sequence are a restart.
-                if is_far && stream.restart != Some(header.sequence) {
+                let may_be_stray = self.continuity == Continuity::Follows;
+                if is_far && may_be_stray && stream.restart != Some(header.sequence) {
                     stream.restart = Some(header.sequence.wrapping_add(1));
                     return;
                 }
 
-                if ahead < MAX_DROPOUT {
-                    stream.highest += u64::from(ahead);
+                match self.continuity {
+                    Continuity::Anew | Continuity::Held if !is_far => {
+                        let behind = u64::from(ahead.wrapping_neg());
+                        first = match ahead < MAX_DROPOUT {
+                            true => stream.highest + u64::from(ahead),
+                            false => stream.highest.saturating_sub(behind),
+                        };
+                        true
+                    }
+                    Continuity::Follows | Continuity::Anew | Continuity::Held => {
+                        if ahead < MAX_DROPOUT {
+                            stream.highest += u64::from(ahead);
+                        }
+                        is_far
+                    }
                 }
-                is_far
             }
             Some(_) | None => true,
         };
+        if self.continuity == Continuity::Anew {
+            self.continuity = Continuity::Follows;
+        }
 
         if is_new {
             self.expected += self.stream.as_ref().map_or(0, Stream::expected);
@@ -71,8 +117,8 @@ impl Reception {
             self.transit = None;
             self.stream = Some(Stream {
                 ssrc: header.ssrc,
-                base: sequence,
-                highest: sequence,
+                base: first,
+                highest: first,
                 restart: None,
             });
         }
@@ -182,6 +228,95 @@ mod tests {
             }
             assert_eq!((reception.expected(), reception.lost()), expected, "{name}");
         }
+    }
+
+    /// Asterisk skips the sequence numbers of what it would have sent while it was held.
+    #[test]
+    fn what_is_skipped_around_a_hold_or_a_move_is_no_loss() {
+        enum Step {
+            Packet(u16),
+            Agreed(bool),
+            Moved,
+        }
+        use Step::{Agreed, Moved, Packet};
+
+        for (name, steps, expected) in [
+            (
+                "a hold",
+                vec![
+                    Packet(1),
+                    Packet(2),
+                    Agreed(false),
+                    Agreed(true),
+                    Packet(83),
+                    Packet(84),
+                ],
+                (4, 0),
+            ),
+            (
+                "a loss before it and one behind it",
+                vec![
+                    Packet(1),
+                    Packet(3),
+                    Agreed(false),
+                    Agreed(true),
+                    Packet(83),
+                    Packet(85),
+                ],
+                (6, 2),
+            ),
+            (
+                "it speaks before the answer that ends the hold",
+                vec![
+                    Packet(1),
+                    Agreed(false),
+                    Packet(2),
+                    Packet(83),
+                    Agreed(true),
+                    Packet(84),
+                ],
+                (4, 0),
+            ),
+            (
+                "a re-INVITE",
+                vec![Packet(1), Agreed(true), Packet(50)],
+                (2, 0),
+            ),
+            (
+                "a move",
+                vec![Packet(1), Moved, Packet(50), Packet(52)],
+                (4, 1),
+            ),
+            (
+                "a move while it is held",
+                vec![Agreed(false), Packet(1), Moved, Packet(50), Packet(90)],
+                (3, 0),
+            ),
+            ("neither", vec![Packet(1), Packet(50)], (50, 48)),
+        ] {
+            let mut reception = Reception::default();
+            for step in steps {
+                match step {
+                    Packet(sequence) => reception.hear(&header(1, sequence, 0), false, at(0)),
+                    Agreed(receives) => reception.renegotiate(receives),
+                    Moved => reception.relocate(),
+                }
+            }
+            assert_eq!((reception.expected(), reception.lost()), expected, "{name}");
+        }
+    }
+
+    /// A peer computes what it has sent since the last report from the extended sequence number.
+    #[test]
+    fn a_new_count_of_the_same_source_keeps_its_wraps() {
+        let mut reception = Reception::default();
+        for sequence in [65_535, 0] {
+            reception.hear(&header(9, sequence, 0), false, at(0));
+        }
+        reception.renegotiate(true);
+        reception.hear(&header(9, 80, 0), false, at(0));
+        let report = reception.report().expect("a stream");
+        assert_eq!((report.highest, report.lost), ((1 << 16) + 80, 0));
     }
 
     /// Two packets 5 ms too late, by the formula of A.8: 40 units make 40/16, then 40 more, less a sixteenth.

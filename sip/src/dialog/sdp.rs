@@ -4,7 +4,7 @@
 //! It reads leniently, in one pass over the lines. It writes each description anew and copies only what an answer must repeat.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use super::payload::{AudioPayload, Codec, Format, PayloadTypes};
 
@@ -18,6 +18,15 @@ const LAST_STATIC: u8 = 34;
 const TELEPHONE_EVENT: u8 = 101;
 /// Greatest dynamic payload type (RFC 3551 §6).
 const LAST_DYNAMIC: u8 = 127;
+
+/// Version of IP.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
 
 /// Direction of a stream from the local side's point of view.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -81,9 +90,7 @@ pub fn answer_audio(
     let is_off = offer.media.iter().all(|media| media.port == 0);
     // An offer that disables every stream is no mismatch: it is answered in kind.
     if agreed.is_none() && !is_off {
-        return Err(NoMatch {
-            what: "The offer holds no G.711 audio over plain RTP",
-        });
+        return Err(offer.mismatch());
     }
 
     let mut body = Vec::with_capacity(320);
@@ -103,6 +110,25 @@ pub fn answer_audio(
         body,
         audio: agreed.map(|(_, audio)| audio),
     })
+}
+
+/// Returns the IP version in which media of ours can answer the offer: that of `near` if there is a stream for it, else the other one if there
+/// is a stream for that.
+pub fn version_for(offer: &[u8], near: IpAddr) -> IpVersion {
+    let near = IpVersion::of(near);
+    let other = match near {
+        IpVersion::V4 => IpVersion::V6,
+        IpVersion::V6 => IpVersion::V4,
+    };
+    let offer = Description::read(offer).map_or(Vec::new(), |offer| offer.media);
+    let is_met = |version: IpVersion| {
+        let local = SocketAddr::new(version.unspecified(), 0);
+        offer.iter().any(|media| media.audio(local).is_some())
+    };
+    match !is_met(near) && is_met(other) {
+        true => other,
+        false => near,
+    }
 }
 
 /// An offer of both kinds of G.711 and telephone events.
@@ -310,6 +336,32 @@ impl Direction {
     }
 }
 
+impl IpVersion {
+    /// Version of an address; IPv4 for one that is mapped into IPv6.
+    pub const fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// The unspecified address of this version.
+    pub const fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        }
+    }
+
+    /// The loopback address of this version.
+    pub const fn loopback(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        }
+    }
+}
+
 /// The parts of a session description that Trunkline reads.
 struct Description<'a> {
     time: &'a [u8],
@@ -386,6 +438,24 @@ impl<'a> Description<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns why none of its streams can be answered: what the nearest of them lacks.
+    fn mismatch(&self) -> NoMatch {
+        let audio = || {
+            let on = self.media.iter().filter(|media| media.port != 0);
+            on.filter(|media| media.kind == b"audio")
+        };
+        let what = if audio().next().is_none() {
+            "The offer holds no audio stream"
+        } else if !audio().any(Media::is_plain) {
+            "The offer holds encrypted audio (SRTP) alone, and plain RTP is spoken here"
+        } else if !audio().any(|media| media.is_plain() && media.payload().is_some()) {
+            "The offer holds no G.711 (PCMU or PCMA) over plain RTP, and nothing else is spoken here"
+        } else {
+            "The offer's audio is at a host name, or at an address of another IP version than ours"
+        };
+        NoMatch { what }
     }
 
     fn media_line(&mut self, value: &'a [u8], defaults: Defaults) -> Result<(), NoMatch> {
@@ -492,15 +562,18 @@ impl<'a> Media<'a> {
         self.numbers().find(is_event)
     }
 
+    /// Returns whether its audio isn't encrypted. RTP/AVPF (RFC 4585) differs from RTP/AVP in its RTCP alone.
+    fn is_plain(&self) -> bool {
+        matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF")
+    }
+
     /// The stream that this section describes, if it can be accepted at `local`.
     fn audio(&self, local: SocketAddr) -> Option<Audio> {
-        // RTP/AVPF (RFC 4585) differs in its RTCP alone, so its audio is plain RTP too.
-        let is_plain = matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF");
         // A host name in `c=` isn't looked up, and our socket can't send to the other address family.
         let remote = self
             .remote
             .filter(|remote| remote.is_ipv4() == local.is_ipv4())?;
-        if self.kind != b"audio" || !is_plain || self.port == 0 {
+        if self.kind != b"audio" || !self.is_plain() || self.port == 0 {
             return None;
         }
 

@@ -291,6 +291,68 @@ fn an_offer_without_what_we_speak_is_refused() {
 }
 
 #[test]
+fn a_refusal_names_what_is_missing() {
+    let opus = "m=audio 5000 RTP/AVP 96\r\na=rtpmap:96 opus/48000/2\r\n";
+    for (name, offer, said) in [
+        ("opus", format!("{HEAD}{opus}"), "no G.711"),
+        (
+            "G.722",
+            format!("{HEAD}m=audio 5000 RTP/AVP 9\r\n"),
+            "no G.711",
+        ),
+        (
+            "SDES",
+            format!("{HEAD}m=audio 5000 RTP/SAVP 0\r\n"),
+            "encrypted",
+        ),
+        (
+            "DTLS",
+            format!("{HEAD}m=audio 5000 UDP/TLS/RTP/SAVPF 0\r\n"),
+            "encrypted",
+        ),
+        (
+            "encrypted, or plain without G.711",
+            format!("{HEAD}m=audio 5000 RTP/SAVP 0\r\n{opus}"),
+            "no G.711",
+        ),
+        (
+            "video",
+            format!("{HEAD}m=video 5000 RTP/AVP 0\r\n"),
+            "no audio",
+        ),
+        (
+            "IPv6",
+            "v=0\r\nc=IN IP6 2001:db8::1\r\nm=audio 5000 RTP/AVP 0\r\n".into(),
+            "another IP version",
+        ),
+    ] {
+        let refused = answer(&offer).expect_err(name);
+        assert!(refused.what.contains(said), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn media_are_of_the_ip_version_of_the_offer() {
+    use IpVersion::{V4, V6};
+    let [v4, v6] = ["IP4 192.0.2.1", "IP6 2001:db8::1"]
+        .map(|at| format!("m=audio 5000 RTP/AVP 0\r\nc=IN {at}\r\n"));
+    let srtp = "m=audio 5000 RTP/SAVP 0\r\nc=IN IP4 192.0.2.1\r\n";
+    for (name, streams, near, expected) in [
+        ("the same", v4.clone(), "192.0.2.9", V4),
+        ("IPv4 media", v4.clone(), "2001:db8::9", V4),
+        ("IPv6 media", v6.clone(), "192.0.2.9", V6),
+        ("both", format!("{v4}{v6}"), "2001:db8::9", V6),
+        ("the usable one", format!("{srtp}{v6}"), "192.0.2.9", V6),
+        ("none usable", srtp.to_owned(), "2001:db8::9", V6),
+        ("a mapped address", v4.clone(), "::ffff:192.0.2.9", V4),
+    ] {
+        let offer = format!("v=0\r\n{streams}");
+        let near = near.parse().expect("an address");
+        assert_eq!(version_for(offer.as_bytes(), near), expected, "{name}");
+    }
+}
+
+#[test]
 fn streams_switched_off_by_the_peer_stay_so() {
     let answer = answer(&format!("{HEAD}m=audio 0 RTP/AVP 0\r\n")).unwrap();
     assert_eq!(answer.audio, None);

@@ -16,6 +16,7 @@ use crate::wire::{HeaderName, Message, Method, print};
 
 use super::budget::MOST_FOR_ONE;
 use super::machines::Client;
+use super::sent_by::{self, SentBy};
 use super::{ClientTx, Endpoint, Event, LargeRequest, Owner, Received, Request, TableFull};
 
 /// Most octets that the endpoint adds to a request, not counting the method, the URI and this host's sent-by in Via: the rest of the
@@ -244,15 +245,8 @@ impl Endpoint {
 
     /// Our Via on a flow.
     pub(super) fn write_via(&mut self, flow: &Flow, branch: &Branch) {
-        let Flow {
-            transport,
-            listener,
-            ..
-        } = *flow;
-        let sent_by = self
-            .sent_by
-            .get(usize::from(listener))
-            .map_or("", String::as_str);
+        let transport = flow.transport;
+        let sent_by = sent_by::on(&self.sent_by, flow);
 
         // RFC 3581 is about UDP; on a stream the answer returns over the same connection.
         let rport = if transport.is_reliable() {
@@ -267,7 +261,7 @@ impl Endpoint {
             "SIP/2.0/",
             protocol,
             " ",
-            sent_by,
+            &sent_by,
             ";branch=",
             branch.as_str(),
             rport,
@@ -447,7 +441,7 @@ impl Endpoint {
         } = *request;
         let sent_by = self.sent_by.get(usize::from(flow.listener));
         let given = token.len() + uri.len() + head.len() + body.len();
-        let at_most = given + sent_by.map_or(0, String::len) + ADDED;
+        let at_most = given + sent_by.map_or(0, SentBy::longest) + ADDED;
         // Judged by an upper bound first, since most requests are far smaller and needn't be printed for it.
         if flow.transport.is_reliable() || at_most <= LARGEST_DATAGRAM {
             return false;

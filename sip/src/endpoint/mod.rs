@@ -11,11 +11,13 @@ mod machines;
 mod merged;
 mod receive;
 mod reply_flow;
+mod sent_by;
 mod server;
 #[cfg(test)]
 mod tests;
 mod unproven;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -35,6 +37,7 @@ pub use crate::transaction::table::{ClientTx, Owner, ServerTx, TableFull};
 pub use crate::transaction::timer::Tx;
 pub use crate::transaction::{Request, Response};
 pub use large::LargeRequest;
+pub use sent_by::SentBy;
 
 use budget::Budget;
 use large::LargeRequests;
@@ -63,7 +66,7 @@ pub struct Config {
     /// The value of the Server header of every response; none if empty.
     pub server: String,
     /// `host:port` for our Via, indexed by [`Flow::listener`].
-    pub sent_by: Vec<String>,
+    pub sent_by: Vec<SentBy>,
     /// Most transactions alive on either side. An INVITE that was answered with 2xx stays alive as a client
     /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls. BYEs have a sixteenth more.
     pub max_transactions: usize,
@@ -192,7 +195,7 @@ pub struct Endpoint {
     /// Randomness of decisions, apart from that of tokens ([`Endpoint::chance`]).
     chance: Entropy,
     server: Box<str>,
-    sent_by: Vec<String>,
+    sent_by: Vec<SentBy>,
     /// Buffer for the Via of a request.
     via: String,
     /// Buffer for a message from which another is made.
@@ -289,10 +292,8 @@ impl Endpoint {
     }
 
     /// Our `host:port` on that flow's listener, for Via and Contact.
-    pub fn sent_by(&self, flow: &Flow) -> &str {
-        self.sent_by
-            .get(usize::from(flow.listener))
-            .map_or("", String::as_str)
+    pub fn sent_by(&self, flow: &Flow) -> Cow<'_, str> {
+        sent_by::on(&self.sent_by, flow)
     }
 
     /// Serves the timers due at `now`, a bounded number of them. While [`Endpoint::next_timeout`] isn't later than `now`, send

@@ -11,7 +11,7 @@ use trunkline_store::{auth_failures, journal};
 use uuid::Uuid;
 
 use super::listed::Listed;
-use crate::api::health::database_answers;
+use crate::api::health::database_state;
 use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -101,7 +101,7 @@ pub(super) async fn health(
     query.finish()?;
 
     let store = api.store();
-    let answers = database_answers(store).await;
+    let answers = database_state(store).await.answers();
     // A database that hasn't answered in time would only be waited for once more.
     let off = match answers {
         true => Off::measure(store).await.ok().flatten(),

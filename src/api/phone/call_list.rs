@@ -209,6 +209,7 @@ mod tests {
             media_key: None,
             media: None,
             has_bot: false,
+            wall: trunkline_calls::wall_clock::WallOffset::default(),
         }
     }
 

@@ -27,7 +27,7 @@ fn steps_here(api: &Api, call: &Call) -> Option<Vec<MediaStep>> {
         .media
         .map_or_else(Vec::new, |media| media.steps.clone());
     if let (Some(engine), Some(key)) = (api.engine(), live.media_key) {
-        steps.extend(engine.media_steps(key));
+        steps.extend(engine.media_steps(call.id, key));
     }
     Some(steps)
 }

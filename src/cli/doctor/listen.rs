@@ -117,6 +117,11 @@ fn degraded(check: &'static str, body: &str) -> Finding {
             "The daemon runs, but its database is away: calls go on from memory.",
             "Check whether the database runs and can be reached from here.",
         )
+    } else if body.contains(r#""database":"failing""#) {
+        (
+            "The daemon runs, but its database can't be written: calls go on, their records wait in the journal, and the API refuses changes.",
+            "Look for the reason in the daemon's log: its disk is full, read-only or failing, or its pages are damaged.",
+        )
     } else if body.contains(r#""journal":"failing""#) {
         (
             "The daemon runs, but can't write its journal: records of calls are in memory only.",

@@ -1,5 +1,7 @@
 //! Check of the addresses that each listener advertises, for signalling and for audio.
 
+use std::net::SocketAddr;
+
 use trunkline_calls::is_private;
 
 use super::Deployment;
@@ -27,11 +29,29 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
         let Some(media) = addresses.advertised(at) else {
             continue;
         };
-        let signalling = config.sip.sent_by(listener, listener.address);
+        let signalling = config.sip.advertised(listener, listener.address);
         let advertised = format!(
             "Callers on {} {} get {signalling} for signalling and {media} for audio",
             listener.transport, listener.address
         );
+
+        if let Some(unused) = config.sip.unused_host(listener) {
+            let own = match listener.address {
+                SocketAddr::V4(_) => "192.0.2.7",
+                SocketAddr::V6(_) => "[2001:db8::7]",
+            };
+            findings.push(Finding::warning(
+                CHECK,
+                format!(
+                    "{} is {}, an address of the other IP version: it isn't used for {} {}.",
+                    unused.key, unused.host, listener.transport, listener.address
+                ),
+                format!(
+                    "Give the listener one of its own, as in \"{}={own}\", or set {} to a name with A and AAAA records.",
+                    listener.address, unused.key
+                ),
+            ));
+        }
 
         // A listener with an advertised address of its own serves a network of its own, where a private address is no fault.
         let is_for_all = listener.advertise.is_none();

@@ -44,7 +44,7 @@ impl BrowserLine {
         let at = self
             .wires
             .media_addresses
-            .at(Some(usize::from(listener)), near);
+            .at(Some(usize::from(listener)), near, None);
 
         let key = FIRST_KEY | self.keys.fetch_add(1, Ordering::Relaxed) & !FIRST_KEY;
         let bound = self.wires.media.open(key, at.bind, order.holder)?;
