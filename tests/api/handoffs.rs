@@ -400,8 +400,7 @@ async fn a_handoff_says_whether_its_destination_answered() {
         assert_eq!(item["confirmed"], confirmed, "{page}");
         assert_eq!(item["reasons"], json!(["ai_implied_handoff"]), "{page}");
 
-        let foreign = api.get(&path, &other.token).await.with(200);
-        assert_eq!(foreign, json!({"items": []}));
+        api.get(&path, &other.token).await.with(404);
     }
     let reported = api
         .get(&format!("{EVENTS}/by-session/reported"), &tenant.token)
@@ -410,6 +409,23 @@ async fn a_handoff_says_whether_its_destination_answered() {
     let item = &reported["items"][0];
     assert_eq!(item["confirmed"], true, "{reported}");
     assert_eq!(item["transfer_state"], Value::Null, "{reported}");
+
+    let none = format!("{EVENTS}/by-session/{}", session(9));
+    api.get(&none, &tenant.token).await.with(404);
+    api.project(&[crate::calls::started(&tenant, 9, 100)]).await;
+    let session_of_9 = api.get("/phone/calls", &tenant.token).await.with(200);
+    let session_of_9 = session_of_9["items"][0]["session_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let empty = api
+        .get(
+            &format!("{EVENTS}/by-session/{session_of_9}"),
+            &tenant.token,
+        )
+        .await
+        .with(200);
+    assert_eq!(empty, json!({"items": []}));
 
     // Its cursor and its total belong to the filter.
     for (filter, sessions_of) in [

@@ -173,7 +173,7 @@ fn value_of<'o>(path: &str, name: &str, test_org: &'o TestOrg) -> &'o str {
         (_, "source") => "192.0.2.1",
         (_, "url") => "https%3A%2F%2Fhooks.example.com%2Fx",
         (_, "number" | "phone" | "phone_number") => "%2B442071838750",
-        (_, "verified" | "enabled") => "true",
+        (_, "verified" | "enabled" | "confirmed") => "true",
         (_, "direction") => "inbound",
         (_, "status") => "completed",
         (_, "state") => "pending",

@@ -140,17 +140,7 @@ impl Rtcp {
             packet.word(delay);
         }
 
-        // The name repeats the SSRC alone: it must not identify this machine (RFC 7022 §4.2).
-        packet.begin(1, SOURCE_DESCRIPTION, 4);
-        packet.word(sent.ssrc);
-        const NAME: u8 = 1;
-        packet.put(&[NAME, 8]);
-        for nibble in (0..8).rev() {
-            let digit = (sent.ssrc >> (nibble * 4) & 0xf) as usize;
-            packet.put(&b"0123456789abcdef"[digit..=digit]);
-        }
-        packet.put(&[0, 0]);
-
+        packet.describe_source(sent.ssrc);
         packet.length
     }
 
@@ -162,6 +152,8 @@ impl Rtcp {
         };
         packet.begin(0, RECEIVER_REPORT, 1);
         packet.word(ssrc);
+        // RFC 3550 §6.1: "an SDES packet including the CNAME item MUST be included in each compound RTCP packet".
+        packet.describe_source(ssrc);
         packet.begin(1, GOODBYE, 1);
         packet.word(ssrc);
         packet.length
@@ -265,6 +257,19 @@ impl Packet<'_> {
         self.put(&[0x80 | count, kind, high, low]);
     }
 
+    /// Writes a source description with a name that repeats the SSRC alone: it must not identify this machine (RFC 7022 §4.2).
+    fn describe_source(&mut self, ssrc: u32) {
+        const NAME: u8 = 1;
+        self.begin(1, SOURCE_DESCRIPTION, 4);
+        self.word(ssrc);
+        self.put(&[NAME, 8]);
+        for nibble in (0..8).rev() {
+            let digit = (ssrc >> (nibble * 4) & 0xf) as usize;
+            self.put(&b"0123456789abcdef"[digit..=digit]);
+        }
+        self.put(&[0, 0]);
+    }
+
     fn word(&mut self, word: u32) {
         self.put(&word.to_be_bytes());
     }
@@ -353,6 +358,18 @@ mod tests {
         let report = written(&mut Rtcp::default(), &silent, None, at(0));
         assert_eq!(report[..8], [0x80, 201, 0, 1, 0xde, 0xad, 0xbe, 0xef]);
         assert_eq!(report.len(), 8 + 20);
+    }
+
+    /// RFC 3550 §6.1, §6.6: a report comes first, and each compound packet has the name of the source.
+    #[test]
+    fn a_goodbye_has_a_report_and_a_name_before_it() {
+        let mut octets = [0; MAX_REPORT];
+        let length = Rtcp::write_goodbye(&mut octets, 0xdead_beef);
+        assert_eq!(
+            octets[..length],
+            *b"\x80\xc9\x00\x01\xde\xad\xbe\xef\x81\xca\x00\x04\xde\xad\xbe\xef\x01\x08deadbeef\x00\x00\
+               \x81\xcb\x00\x01\xde\xad\xbe\xef"
+        );
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn an_echo_reports_for_what_it_did_not_return() {
     assert_eq!(heard(), Some(72), "a report for a report");
     assert_eq!(heard(), None, "and no more octets than came");
     call.stop(|_| false, &mut scratch, now() + Duration::from_secs(12));
-    assert_eq!(heard(), Some(16), "the goodbye");
+    assert_eq!(heard(), Some(36), "the goodbye");
 }
 
 #[test]

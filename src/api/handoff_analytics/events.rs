@@ -11,7 +11,8 @@ use trunkline_model::handoff::Report;
 use trunkline_model::transfer::State as TransferState;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, SessionHandoff, handoffs,
+    Error, Handoff, HandoffFilter, Kind, NewHandoff, Reason, Sentiment, SessionHandoff, calls,
+    handoffs,
 };
 use uuid::Uuid;
 
@@ -161,7 +162,8 @@ pub(super) struct SessionHandoffs {
     items: Vec<SessionHandoffView>,
 }
 
-/// `GET /handoff-analytics/events/by-session/{session_id}`: its newest hundred, newest first. A session without any, or of another org, has none.
+/// `GET /handoff-analytics/events/by-session/{session_id}`: its newest hundred, newest first. 404 for a session of which the org has neither a handoff
+/// nor a call.
 pub(super) async fn of_session(
     State(api): State<Api>,
     caller: Caller,
@@ -173,11 +175,25 @@ pub(super) async fn of_session(
     let org = caller.org;
     // An escape that isn't UTF-8 names no session.
     let session = named.text("session_id").unwrap_or_default().to_owned();
+    let of_call = Uuid::parse_str(&session).ok();
     let found = api
         .read_of(org, move |tx| {
-            handoffs::of_session(tx, org, &session, MAX_OF_SESSION)
+            let found = handoffs::of_session(tx, org, &session, MAX_OF_SESSION)?;
+            // A session of a call that nobody was handed over in is known all the same.
+            if let Some(session) = of_call.filter(|_| found.is_empty()) {
+                calls::of_session(tx, org, session)?;
+            }
+            Ok(found)
         })
-        .await?;
+        .await;
+    let is_up = || of_call.is_some_and(|session| api.live().of_session(org, session).is_some());
+    let found = match found {
+        Ok(found) if found.is_empty() && of_call.is_none() => {
+            return Err(ApiError::absent(Kind::Session));
+        }
+        Err(Error::Wrong(_)) if is_up() => Vec::new(),
+        found => found?,
+    };
 
     let items = found.into_iter().map(SessionHandoffView::from).collect();
     Ok(Json(SessionHandoffs { items }))
