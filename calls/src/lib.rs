@@ -70,7 +70,6 @@ mod lifetime;
 pub mod limits;
 pub mod live;
 mod local_media;
-mod loop_counter;
 mod media_rules;
 mod origin;
 pub mod outbound;

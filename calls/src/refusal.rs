@@ -78,8 +78,8 @@ reasons! {
     TooManyHops = 483 Refused "too_many_hops" "Max-Forwards has reached 0";
     /// The INVITE has been here before.
     LoopDetected = 482 Refused "loop_detected" "The call has come back here too often: it runs in a circle";
-    /// The same caller has called the same number too often in too short a time.
-    SetupsRepeat = 482 Refused "setups_repeat" "The same caller has called this number 20 times within 10 seconds";
+    /// The same caller has too many open set-ups to the same number.
+    CallerBusy = 480 Refused "caller_busy" "The same caller has as many calls to this number being set up as it may have";
     /// The two readings of the INVITE differ, or a header that a call needs is missing.
     BadRequest = 400 Refused "bad_request" "The request can be read in two ways or lacks what a call needs";
     /// The session interval is below our Min-SE.

@@ -35,7 +35,7 @@ use crate::joining::Joining;
 use crate::keep_alive;
 use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
 use crate::lifetime::Lifetime;
-use crate::limits::{Claim, LimitReached, Permit};
+use crate::limits::{Claim, LimitReached, Limits, Permit};
 use crate::media_rules::MediaRules;
 use crate::privacy::{ANONYMOUS_USER, CallerIdentity};
 use crate::refusal::Reason;
@@ -198,16 +198,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 org_claim(org),
                 self.trunk_claim(),
                 agent_claim(org, agent),
+                self.setup_claim(&cx.core.limits, &decision),
                 cx.now,
             ) {
                 Ok(permit) => {
-                    let trunk = org.routing.trunk.as_ref();
-                    let trunk = trunk.map_or(org.routing.id, |trunk| trunk.id);
-                    let (caller, called) = (&decision.caller.raw, &decision.dialled.raw);
-                    if !cx.core.limits.admits(caller, called, trunk, cx.now) {
-                        return Err(SetupRefusal::refused(decision, Reason::SetupsRepeat));
-                    }
-
                     return Ok(Chosen {
                         decision,
                         permit,
@@ -222,6 +216,9 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 }
                 Err(LimitReached::Org | LimitReached::Outbound) => {
                     return Err(SetupRefusal::refused(decision, Reason::OrgBusy));
+                }
+                Err(LimitReached::Caller) => {
+                    return Err(SetupRefusal::refused(decision, Reason::CallerBusy));
                 }
                 Err(LimitReached::Node) => {
                     return Err(SetupRefusal::refused(decision, Reason::Overload));
@@ -379,6 +376,19 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 id: trunk.id,
                 max: trunk.max_concurrent_calls,
             })
+    }
+
+    /// Claim of the caller's set-up to the called number. Callers that withhold their number aren't one caller.
+    fn setup_claim(&self, limits: &Limits, decision: &Decision) -> Option<Claim> {
+        let (caller, called) = (&decision.caller, &decision.dialled);
+        if self.caller.facts.anonymous || caller.raw.is_empty() {
+            return None;
+        }
+        let org = &self.caller.org.routing;
+        let trunk = org.trunk.as_ref().map_or(org.id, |trunk| trunk.id);
+        let caller = target::written(caller.e164, &caller.raw);
+        let called = target::written(called.e164, &called.raw);
+        limits.setup_claim(&caller, &called, trunk)
     }
 
     /// Records the start of an accepted call and makes its legs. The agent is called later, by `call::proving`.
