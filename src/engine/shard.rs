@@ -332,6 +332,8 @@ impl Shard {
             true => self.endpoint.handle_flow_closed(flow, now),
             false => self.endpoint.handle_flow_lost(flow, &lost.fault, now),
         }
+        self.calls
+            .handle_unreachable(&mut self.endpoint, flow, &lost.fault, now);
         // A flow by name means any connection to that peer, so no particular connection has ended.
         if !flow.is_named() {
             self.calls.handle_flow_lost(flow, lost.proved);
@@ -387,7 +389,7 @@ impl Shard {
             Input::Lost(lost) => self.handle_lost_flow(&lost, now),
 
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
-            Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
+            Input::Hop(wanted, targets) => calls.handle_hop(endpoint, &wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
             // Media may have come while the report waited.
             Input::MediaSilent(call) if !self.effect_runner.is_silent(call) => {}

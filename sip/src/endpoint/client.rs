@@ -2,7 +2,7 @@
 //! datagram is printed in its shortest form (§18.1.1); the sender decides which transport carries it.
 
 use crate::fault::Fault;
-use crate::flow::Flow;
+use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
 use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
@@ -409,6 +409,20 @@ impl Endpoint {
             let Some(entry) = self.clients.entry(handle) else {
                 continue;
             };
+            // RFC 3261 §18.2.2: if the connection is no longer open, "the server SHOULD open a connection" for the response. The user's
+            // deadline ends the wait for a peer that doesn't. Its CANCEL takes another connection.
+            let flow = entry.flow();
+            let is_closed = *fault == Fault::Closed && flow.transport.is_reliable();
+            if is_closed && entry.machine.outlives_connection() {
+                if flow.connection != 0 && flow.transport == Transport::Tcp {
+                    let any = Flow {
+                        connection: 0,
+                        ..flow
+                    };
+                    self.clients.move_to(handle, any);
+                }
+                continue;
+            }
             // An answered transaction has only repetitions left to absorb, and its user knows the outcome.
             if !entry.machine.is_answered() {
                 let (tx, owner) = (ClientTx(handle), entry.owner);

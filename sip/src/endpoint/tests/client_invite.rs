@@ -291,14 +291,14 @@ fn a_lost_flow_fails_what_is_unanswered() {
             "0 > INVITE, 100 ! transport error",
         ),
         (
-            "proceeding; its late 2xx is a stray",
+            "a 100; its late 2xx is a stray",
             &[
                 (0, INVITE),
-                (100, Answer(180, "a")),
+                (100, Answer(100, "a")),
                 (200, Lose),
                 (300, Answer(200, "a")),
             ],
-            "0 > INVITE, 100 < 180 INVITE, 200 ! transport error, 300 ? 200 INVITE",
+            "0 > INVITE, 100 < 100 INVITE, 200 ! transport error, 300 ? 200 INVITE",
         ),
         (
             "accepted",
@@ -313,4 +313,15 @@ fn a_lost_flow_fails_what_is_unanswered() {
     ];
     check(Transport::Udp, cases);
     check(Transport::Tcp, cases);
+    // RFC 3261 §18.2.2: the peer answers over a new connection.
+    let rings: &[(u64, Do)] = &[
+        (0, INVITE),
+        (100, Answer(180, "a")),
+        (200, Lose),
+        (300, Answer(200, "a")),
+    ];
+    let waits = "0 > INVITE, 100 < 180 INVITE, 300 < 200 INVITE";
+    check(Transport::Tcp, &[("a 180 over TCP", rings, waits)]);
+    let fails = "0 > INVITE, 100 < 180 INVITE, 200 ! transport error, 300 ? 200 INVITE";
+    check(Transport::Udp, &[("a 180 over UDP", rings, fails)]);
 }
