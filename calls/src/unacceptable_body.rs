@@ -55,8 +55,9 @@ impl UnacceptableBody {
         if message.body().is_empty() || is_optional {
             return None;
         }
-        let is_encoded = value(HeaderName::ContentEncoding)
-            .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
+        let is_encoded = value(HeaderName::ContentEncoding).is_some_and(|coding| {
+            coding.is_ok_and(|it| !it.is_empty() && !it.eq_ignore_ascii_case("identity"))
+        });
         if is_encoded {
             Some(Self::Encoded)
         } else {

@@ -21,7 +21,7 @@ use trunkline_net::listener::udp::{self, Batch, UdpSocket};
 use trunkline_sip::endpoint::{Endpoint, Received, Response};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{Framing, Message, Method, lex};
+use trunkline_sip::wire::{Framing, Malformed, Message, Method, lex};
 
 use super::bots::DialledBot;
 use super::clock;
@@ -239,13 +239,8 @@ impl Shard {
             return;
         }
 
-        let message = match lex(octets, framing) {
-            Ok(message) => message,
-            // The answer needs no state, so it needn't come from the shard of the Call-ID.
-            Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
-        };
-
-        let shard = self.router.shard_for(&message);
+        let read = lex(octets, framing);
+        let shard = self.router.shard_for_read(&read).unwrap_or(self.index);
         if shard != self.index {
             // A copy, since the next receive reuses the batch.
             return self.foreign[shard].push(ForwardedMessage {
@@ -255,7 +250,26 @@ impl Shard {
             });
         }
 
-        self.admit(view, flow, message, received_at, now);
+        match read {
+            Ok(message) => self.admit(view, flow, message, received_at, now),
+            Err(malformed) => self.handle_malformed(&malformed, flow, octets, now),
+        }
+    }
+
+    /// Handles a message that can't be read. A response is traced, since its call waits for one.
+    fn handle_malformed(
+        &mut self,
+        malformed: &Malformed<'_>,
+        flow: Flow,
+        octets: &[u8],
+        now: Moment,
+    ) {
+        if malformed.response.is_some() {
+            let at = clock::on_wall(now);
+            self.effect_runner.tap.note(at, flow, false, octets);
+        }
+        self.endpoint.receive_malformed(malformed, &flow);
+        self.handle_events(now);
     }
 
     /// Handles a message of this shard. `fate` is that of a new INVITE; every other message is served.
@@ -368,7 +382,7 @@ impl Shard {
         {
             match lex(&octets, framing(flow)) {
                 Ok(message) => self.admit(&view, flow, message, received_at, now),
-                Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+                Err(malformed) => self.handle_malformed(&malformed, flow, &octets, now),
             }
         }
     }

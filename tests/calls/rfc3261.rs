@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer, http};
 
 /// A caller authenticated by its address, and the runtime of the only agent.
 struct Call {
@@ -103,6 +103,58 @@ fn an_invite_is_told_its_timestamp_and_tag_and_a_second_one_that_it_is_early() {
     );
     assert_eq!(canceled.header("To"), refused.header("To"), "§9.2");
     assert_eq!(canceled.header("To"), progress.header("To"));
+}
+
+/// Lines and values that nobody needs (RFC 3261 §8.2.2).
+const UNNEEDED: &str = "stray line\r\n: no name\r\nTwo Words: x\r\nÜnïcode: x\r\nSession-Expires: abc\r\nMin-SE: -1\r\n\
+    x:\r\nContent-Encoding:\r\nX-Last: 4711\r\n";
+
+#[test]
+fn lines_that_nobody_needs_and_cannot_be_read_neither_refuse_a_call_nor_cross() {
+    let mut call = Call::new();
+    let own = call.caller.own;
+    let lines = format!("Contact: <sip:{own}>\r\n{UNNEEDED}Content-Type: application/sdp\r\n");
+    call.caller.send(call.text(1, "INVITE", &lines, SDP));
+    let invite = call.runtime.request("INVITE");
+
+    let own = call.runtime.own;
+    let lines = format!("Contact: <sip:{own}>\r\n{UNNEEDED}Content-Type: application/sdp\r\n");
+    call.runtime.answer(&invite, "200 OK", &lines, SDP);
+    let answer = call.caller.outcome("1 INVITE");
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    call.dialog.to = answer.value("To");
+    call.send(1, "ACK");
+    call.runtime.request("ACK");
+
+    for message in [&invite, &answer] {
+        assert_eq!(message.header("X-Last"), Some("4711"), "{message:?}");
+        let text = message.to_string();
+        for line in ["stray", "no name", "Two Words", "code: x", ": abc", ": -1"] {
+            assert!(!text.contains(line), "{line}: {text}");
+        }
+    }
+
+    // A BYE with such lines ends the call.
+    call.caller.send(call.text(2, "BYE", UNNEEDED, ""));
+    let bye = call.runtime.request("BYE");
+    call.runtime.reply(&bye, "200 OK", "");
+    assert_eq!(call.caller.outcome("2 BYE").status(), Some(200));
+
+    let (_, metrics) = http::get(call.daemon.setup.http, "/metrics", None).expect("metrics");
+    let ignored = metrics.lines().find_map(|line| {
+        line.strip_prefix("trunkline_sip_ignored_lines_total ")?
+            .parse::<f64>()
+            .ok()
+    });
+    assert!(ignored.is_some_and(|count| count >= 12.0), "{ignored:?}");
+
+    let id = call.daemon.record()["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let trace = call.daemon.shown(&format!("/phone/calls/{id}/trace"));
+    let said = "is no header and was ignored";
+    assert!(trace.to_string().contains(said), "{trace}");
 }
 
 #[test]

@@ -148,6 +148,20 @@ impl Calls {
                 });
             }
 
+            Event::Unreadable {
+                tx,
+                owner,
+                response,
+            } => {
+                self.with_owner(owner, endpoint, now, |call, _| {
+                    if call.bridge.dials_by(tx)
+                        && let Some(dialing) = call.bridge.dialing_mut()
+                    {
+                        dialing.client.note_unreadable(response);
+                    }
+                });
+            }
+
             Event::NoAck { tx, owner } => {
                 if let Some(key) = key_of(owner) {
                     self.with_proof(key, endpoint, now, |proof, cx| proof.on_no_ack(cx, tx));

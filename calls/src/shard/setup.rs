@@ -8,8 +8,8 @@ use trunkline_model::invite_facts::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
+use trunkline_sip::dialog::{self, Dialog};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
@@ -302,6 +302,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 let lacking = lacking_options(self.caller.message).unwrap_or_default();
                 head.line("Unsupported", &lacking);
             }
+            400 if Dialog::uas(self.caller.message, b"").is_none() => {
+                let why = dialog::unusable_because(self.caller.message);
+                head.fmt("Warning", format_args!("399 trunkline \"{why}\""));
+            }
             422 => head.number("Min-SE", MIN_SE.into()),
             503 => head.number("Retry-After", config.retry_after.into()),
             _ => {}
@@ -561,7 +565,6 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     match session {
         Ok(session) => Ok(NewDialog { dialog, session }),
         Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),
-        Err(Unacceptable::Unreadable) => Err(Reason::BadRequest),
     }
 }
 

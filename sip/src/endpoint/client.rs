@@ -12,7 +12,7 @@ use crate::transaction::sketch::IdentifyingHeaders;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::wire::compact::{LARGEST_DATAGRAM, compact};
-use crate::wire::{HeaderName, Message, Method, print};
+use crate::wire::{HeaderName, Malformed, Message, Method, UnreadableResponse, print};
 
 use super::budget::MOST_FOR_ONE;
 use super::machines::Client;
@@ -310,6 +310,39 @@ impl Endpoint {
             return Received::ForeignResponse { owner, tx, message };
         }
         self.accept_response(tx, message, now)
+    }
+
+    /// Reports a response that can't be read to the owner of its request, if it came from where the request went.
+    pub(super) fn receive_unreadable(
+        &mut self,
+        malformed: &Malformed<'_>,
+        response: &Message<'_>,
+        flow: &Flow,
+    ) {
+        let branch = response.top_via().branch;
+        let branch = branch.and_then(|branch| self.minter.read_branch(branch));
+        let branch = branch.filter(|key| key.node == self.minter.node());
+        let tx = branch.and_then(|key| self.clients.find(u128::from(key.bits)));
+        let Some((tx, entry)) = tx.and_then(|tx| Some((tx, self.clients.entry(tx)?))) else {
+            return;
+        };
+
+        let sent = entry.flow();
+        if entry.machine.is_answered()
+            || !sent.transport.admits(flow.transport)
+            || !sent.is_with(flow)
+        {
+            return;
+        }
+        self.events.push_back(Event::Unreadable {
+            tx: ClientTx(tx),
+            owner: entry.owner,
+            response: UnreadableResponse {
+                status: response.status(),
+                fault: malformed.fault,
+                line: malformed.line,
+            },
+        });
     }
 
     /// Handles a response to that request, whatever its source.

@@ -427,7 +427,7 @@ fn rsip_neither_prints_nor_explains() {
         !theirs.as_bytes().ends_with(b"\xff\xfe"),
         "rsip has learnt it"
     );
-    let octets = PLAIN.replace("Subject: x", "Subject x-secret");
+    let octets = PLAIN.replace("Subject: x", "Route x-secret");
     let theirs = by_rsip(octets.as_bytes())
         .expect_err("no colon")
         .to_string();

@@ -32,6 +32,15 @@ fn over_udp() {
                 32990 > ACK",
             ),
             (
+                "an answer that can't be read: the INVITE goes on",
+                &[
+                    (0, INVITE),
+                    (100, Answer(200, "a\"b")),
+                    (700, Answer(486, "a")),
+                ],
+                "0 > INVITE, 100 ! unreadable, 500 > INVITE, 700 < 486 INVITE, 700 > ACK",
+            ),
+            (
                 "a refusal without a provisional response",
                 &[(0, INVITE), (700, Answer(503, "a")), (800, Answer(180, "a"))],
                 "0 > INVITE, 500 > INVITE, 700 < 503 INVITE, 700 > ACK",
