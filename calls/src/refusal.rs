@@ -70,6 +70,8 @@ reasons! {
     Draining = 503 Refused "draining" "This node is shutting down";
     /// The INVITE requires an extension that we lack.
     BadExtension = 420 Refused "bad_extension" "A required extension is not supported";
+    /// The INVITE requires a level of privacy that can't be provided (RFC 3323 §4.2).
+    PrivacyUnavailable = 500 Refused "privacy_unavailable" "A level of privacy that the call requires can't be provided";
     /// The scheme of the Request-URI isn't spoken here.
     BadScheme = 416 Refused "unsupported_uri_scheme" "The scheme of the Request-URI is not supported";
     /// The Request-URI is `sips:`, and the INVITE has not come over TLS.

@@ -11,8 +11,8 @@ use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::dialog::{self, Dialog};
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
+use trunkline_sip::header::{privacy, text};
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::HeaderName;
 use trunkline_sip::wire::print::Head;
@@ -446,7 +446,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
 
-        let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
+        let identity = CallerIdentity::of(message, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
         caller.abilities = Abilities::of(message);
         caller.is_sips = sips::wants_sips(message.request_uri(), &new.dialog);
@@ -557,6 +557,9 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     }
     if lacking_options(message).is_some() {
         return Err(Reason::BadExtension);
+    }
+    if privacy::is_unmet(message.all(HeaderName::Privacy)) {
+        return Err(Reason::PrivacyUnavailable);
     }
 
     // Without a usable Contact, From and Record-Route there is no dialog.

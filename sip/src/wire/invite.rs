@@ -9,7 +9,7 @@ use rsip::common::uri::{Host as RsipHost, HostWithPort};
 use super::message::elements;
 use super::{CSeq, HeaderName, Message, normalise};
 use crate::header::name_addr::NameAddr;
-use crate::header::privacy;
+use crate::header::privacy::{self, Privacy};
 use crate::header::text;
 use crate::header::uri::{Host, Scheme, Uri, unescape};
 use crate::header::via::Via;
@@ -150,7 +150,7 @@ impl Invite {
         let address = self.address("From");
         let from = address.and_then(|address| address.parse_uri().ok());
         let mut wishes = self.values("Privacy");
-        let is_anonymous = wishes.any(|wishes| privacy::hides(wishes.as_bytes()))
+        let is_anonymous = wishes.any(|wishes| Privacy::of(wishes.as_bytes()).hides_identity())
             || from.as_ref().is_some_and(privacy::is_nobody);
         (
             address.and_then(|address| user_of_address(&address)),
