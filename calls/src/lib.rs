@@ -56,6 +56,7 @@ mod hold_state;
 mod holding;
 mod ids;
 mod in_dialog;
+mod info_body;
 mod invite_client;
 mod invite_facts;
 mod ip_family;
