@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod compared;
+mod connection_line;
 pub mod direction;
 mod payload;
 mod route_set;
