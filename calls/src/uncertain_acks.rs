@@ -72,6 +72,10 @@ impl UncertainAcks {
 
     /// Takes all ACKs that match.
     fn take(&mut self, is_meant: impl Fn(&UncertainAck) -> bool) -> Vec<UncertainAck> {
+        // Most events concern none of them.
+        if !self.acks.iter().any(&is_meant) {
+            return Vec::new();
+        }
         let (taken, kept) = std::mem::take(&mut self.acks)
             .into_iter()
             .partition(|ack| is_meant(ack));
