@@ -98,6 +98,29 @@ pub(crate) enum Fit {
     Line,
 }
 
+/// Loads the data of all plans, which takes a tenth of a second: no call should be the first to need it.
+pub fn load() {
+    // Whichever country it is: the data of all are read at once.
+    let _ = DATABASE.by_id("001");
+}
+
+/// Returns whether the number of these `digits` (E.164 without `+`) may have a national prefix behind its country code: it begins with one, or has a
+/// length that no number of the code has. Nearly no number does, so that nearly none has to be matched against its plan.
+pub(crate) fn may_hold_trunk_digit(digits: &str) -> bool {
+    let Some((plans, national)) = plans_of(digits) else {
+        return false;
+    };
+    let prefix = plans.first().and_then(|data| data.national_prefix());
+    let begins = prefix.is_some_and(|prefix| national.starts_with(prefix));
+    let has_length = |data: &&Metadata| {
+        let lengths = data.descriptors().general().possible_length();
+        lengths
+            .iter()
+            .any(|length| usize::from(*length) == national.len())
+    };
+    begins || !plans.iter().any(has_length)
+}
+
 /// Returns how the number of these `digits` (E.164 without `+`) fits. Compiles no plan.
 pub(crate) fn fit(digits: &str) -> Fit {
     let plans = plans_of(digits);

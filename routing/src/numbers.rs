@@ -1,6 +1,6 @@
 //! Reads phone numbers as phone systems write them, and reduces them to E.164.
 //!
-//! `+` and digits, the form of nearly all numbers, takes one scan and one look into its country's plan. Any other text loses its visual
+//! `+` and digits, the form of nearly all numbers, takes one scan and a look at its first digits and its length. Any other text loses its visual
 //! separators (RFC 3966 §5.1.1) and is then read in every possible way; a reading that is one of the org's numbers takes precedence, then one
 //! that is a number of its country's plan.
 
@@ -18,7 +18,7 @@ const MOST_DIGITS: usize = 32;
 /// `country` supplies the national form and prefixes.
 pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool) -> Option<E164> {
     if let Ok(number) = E164::parse(raw)
-        && (held(&number) || country::fit(number.digits()) != Fit::Unknown)
+        && (held(&number) || !country::may_hold_trunk_digit(number.digits()))
     {
         return Some(number);
     }
