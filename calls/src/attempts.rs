@@ -9,6 +9,7 @@ use trunkline_model::record::Fact;
 use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::UnreadableResponse;
 use uuid::Uuid;
 
 use super::context::Cx;
@@ -60,6 +61,8 @@ pub type Resolution = Result<Vec<Target>, DnsFault>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AttemptResult {
     Status(u16),
+    /// A 2xx that makes no dialog, and the reason.
+    Unusable(u16, &'static str),
     /// No further answer came in time.
     Silence,
     Broken(Fault),
@@ -180,6 +183,8 @@ pub(crate) struct Attempts {
     is_open: bool,
     began: Moment,
     progress: Progress,
+    /// The last response that was dropped, since it can't be read.
+    unreadable: Option<UnreadableResponse>,
     /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
     /// The rule on addresses has refused an attempt.
@@ -203,6 +208,7 @@ impl Attempts {
         self.is_open = true;
         self.began = cx.now;
         self.progress = Progress::Nothing;
+        self.unreadable = None;
     }
 
     /// A provisional answer has come.
@@ -212,6 +218,11 @@ impl Attempts {
         } else {
             Progress::Ringing
         };
+    }
+
+    /// Notes a response that was dropped, since it can't be read.
+    pub(crate) const fn hear_unreadable(&mut self, response: UnreadableResponse) {
+        self.unreadable = Some(response);
     }
 
     /// Notes that the target has answered the call. Nothing is recorded of a call that its first target answers.
@@ -250,7 +261,8 @@ impl Attempts {
 
     /// Notes that the call ends before the target has answered. That isn't recorded if the leg's first target rings, since the attempt hasn't failed.
     pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, owner: AttemptOwner, target: &Target) {
-        let is_plain = !self.has_earlier && self.progress == Progress::Ringing;
+        let is_plain =
+            !self.has_earlier && self.progress == Progress::Ringing && self.unreadable.is_none();
         if self.is_open && !is_plain {
             self.record(cx, owner, target.into(), &AttemptResult::Canceled);
         }
@@ -277,6 +289,7 @@ impl Attempts {
             // A redirection is no failure: its Contacts are tried next.
             AttemptResult::Status(300..=399) => return self.record(cx, owner, target, result),
             AttemptResult::Status(_)
+            | AttemptResult::Unusable(..)
             | AttemptResult::Silence
             | AttemptResult::Broken(_)
             | AttemptResult::Unresolved(_)
@@ -330,7 +343,7 @@ impl Attempts {
             ended_at: cx.now,
             outcome: result.outcome(self.progress),
             sip_code: result.sip_code(),
-            detail: result.detail(),
+            detail: result.detail(self.unreadable.as_ref()),
         })));
     }
 }
@@ -339,7 +352,7 @@ impl AttemptResult {
     const fn outcome(&self, progress: Progress) -> AttemptOutcome {
         match self {
             Self::Status(200..=299) => AttemptOutcome::Answered,
-            Self::Status(_) => AttemptOutcome::SipStatus,
+            Self::Status(_) | Self::Unusable(..) => AttemptOutcome::SipStatus,
             Self::Silence => match progress {
                 Progress::Nothing => AttemptOutcome::Timeout,
                 Progress::Trying => AttemptOutcome::OnlyTrying,
@@ -364,7 +377,7 @@ impl AttemptResult {
 
     const fn sip_code(&self) -> Option<u16> {
         match self {
-            Self::Status(status) => Some(*status),
+            Self::Status(status) | Self::Unusable(status, _) => Some(*status),
             Self::Silence
             | Self::Broken(_)
             | Self::Unresolved(_)
@@ -379,8 +392,9 @@ impl AttemptResult {
         }
     }
 
-    fn detail(&self) -> Option<Box<str>> {
+    fn detail(&self, unreadable: Option<&UnreadableResponse>) -> Option<Box<str>> {
         Some(match self {
+            Self::Unusable(_, why) => (*why).into(),
             Self::Broken(Fault::Unreachable(what)) => unreachable(*what).into(),
             Self::Broken(Fault::NotSecured(reason)) => (**reason).into(),
             Self::Unresolved(DnsFault::NoAddress) => "the name has no address".into(),
@@ -388,14 +402,14 @@ impl AttemptResult {
             Self::NotAllowed(refusal) => format!("it {refusal}").into(),
             Self::Handshake(what) => what.clone(),
             Self::Gone(how) => how.detail().into(),
+            // An answer that was dropped isn't silence.
+            Self::Silence | Self::Canceled => return unreadable.map(|it| it.to_string().into()),
             Self::Status(_)
-            | Self::Silence
             | Self::Broken(Fault::Closed | Fault::Refused | Fault::NotOpened | Fault::TooMany)
             | Self::KnownDown
             | Self::NoListener
             | Self::Overloaded
-            | Self::Attached
-            | Self::Canceled => return None,
+            | Self::Attached => return None,
         })
     }
 }

@@ -11,9 +11,8 @@ use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;
 use trunkline_sip::auth::{Algorithm, NonceSource, NonceWindow, Nonces, Policy};
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
-use trunkline_sip::flow::{Flow, Transport, is_private};
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
 use trunkline_sip::verified::VerifiedNames;
@@ -37,11 +36,11 @@ use super::refusal::Reason;
 use super::refused_logins::RefusedLogIns;
 use super::resolver_cache::ResolverCache;
 use super::stale_nonces::StaleNonces;
-use super::target::has_ip_literal;
-use super::target::{self, DialTarget, Target};
+use super::target::Target;
 use super::token::SessionTokens;
 use super::traced::{DialogIdentity, Untraced};
 use super::unanswered_challenges::UnansweredChallenges;
+use super::uncertain_acks::UncertainAcks;
 use crate::registrar::bindings::Bindings;
 
 /// Shortest session interval that we accept, in seconds. RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90
@@ -112,6 +111,8 @@ pub struct Core {
     pub(crate) outbound_limits: Arc<OutboundLimits>,
     /// Addresses of next hops that are names.
     pub(crate) resolver_cache: ResolverCache,
+    /// ACKs whose next hop isn't certain.
+    pub(crate) uncertain_acks: UncertainAcks,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
     /// Identities of legs that traces are about to be given, once the input is handled.
@@ -162,6 +163,7 @@ impl Core {
             limits,
             outbound_limits,
             resolver_cache: ResolverCache::default(),
+            uncertain_acks: UncertainAcks::default(),
             live,
             tags: HashMap::new(),
             untraced: Vec::new(),
@@ -486,78 +488,13 @@ impl Cx<'_> {
         }
     }
 
-    fn way_to(&self, target: &Target) -> Result<Flow, NoFlow> {
+    pub(crate) fn way_to(&self, target: &Target) -> Result<Flow, NoFlow> {
         let Config {
             listeners,
             addresses,
             ..
         } = &*self.core.config;
         flow_choice::flow_to_target(listeners, addresses, &self.core.names, target)
-    }
-
-    /// Returns the flow of the next request inside a dialog, the first of these that applies: on a live connection, if there is no route;
-    /// to the first route; to the observed source, if the Contact's host is private and the source isn't; to the Contact. It is `leg` while
-    /// the address of the route or Contact isn't known.
-    pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
-        // A closed connection gives way to the name that was proved on it, or to 0: the peer of a new connection has to prove that name
-        // again.
-        let lost = self.core.lost.get(&leg.connection);
-        if let Some(proved) = lost {
-            leg.connection = *proved;
-        }
-
-        let is_connected = lost.is_none() && leg.connection != 0;
-
-        // A live connection leads to the peer even where its Contact doesn't, as behind NAT.
-        if leg.transport.is_reliable() && is_connected && !dialog.has_route() {
-            return leg;
-        }
-
-        let place = std::str::from_utf8(dialog.next_hop())
-            .ok()
-            .and_then(target::dial_target);
-
-        // An attacker who breaks the connection of a dialog on TLS must not read its next request.
-        let place = place.and_then(|place| place.beside(&leg));
-        let target = match place {
-            Some(DialTarget::Resolved(target)) => target,
-            Some(DialTarget::Unresolved(wanted)) => {
-                let Core {
-                    resolver_cache,
-                    effects,
-                    ..
-                } = &mut *self.core;
-                match resolver_cache.find(wanted, leg.peer, effects, self.now) {
-                    Some(target) => target,
-                    // The name isn't resolved yet, or resolves to nothing: the peer's last source is used.
-                    None => return leg,
-                }
-            }
-            None => return leg,
-        };
-        if target.transport == leg.transport && target.address == leg.peer {
-            return leg;
-        }
-
-        // The connection leads to the first proxy of the route, and a new one wouldn't be more secure.
-        if leg.transport.is_secure() && is_connected && target.address.ip() == leg.peer.ip() {
-            return leg;
-        }
-
-        let behind_nat = is_private(target.address.ip()) && !is_private(leg.peer.ip());
-        if behind_nat && !dialog.has_route() {
-            return leg;
-        }
-
-        match self.way_to(&target) {
-            // No certificate names a bare address, so the peer has to prove the name that was proved on the connection.
-            Ok(way) if leg.is_named() && has_ip_literal(target.uri.as_bytes()) => Flow {
-                connection: leg.connection,
-                ..way
-            },
-            Ok(way) => way,
-            Err(_) => leg,
-        }
     }
 }
 

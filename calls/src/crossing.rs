@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use trunkline_sip::dialog::body;
-use trunkline_sip::header::{content_type, privacy};
+use trunkline_sip::header::content_type;
+use trunkline_sip::header::privacy::{self, Privacy};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -23,8 +24,13 @@ const BODY: u8 = 1 << 3;
 const HANDED_OVER: u8 = 1 << 4;
 /// Names the caller or its location: withheld if the caller wants privacy (RFC 3323, RFC 3325, RFC 7044).
 const NAMES_CALLER: u8 = 1 << 5;
+/// Tells of the caller what it added by itself: withheld under `Privacy: user` and an anonymous From (RFC 3323 §5.3).
+const INFORMS: u8 = 1 << 6;
+/// Data of the caller's software: withheld under `Privacy: header`.
+const TELLS: u8 = 1 << 7;
 
 const ANYWHERE: u8 = INVITE | IN_DIALOG | RESPONSE;
+const PRIVATE: u8 = NAMES_CALLER | INFORMS | TELLS;
 
 /// Headers that cross and where, beside `X-` headers.
 ///
@@ -34,7 +40,7 @@ const ROWS: [(&str, u8); 34] = [
     ("Accept-Encoding", RESPONSE),
     ("Accept-Language", INVITE),
     ("Alert-Info", ANYWHERE),
-    ("Call-Info", ANYWHERE),
+    ("Call-Info", ANYWHERE | INFORMS),
     ("Content-Disposition", BODY),
     ("Content-Encoding", BODY),
     ("Content-Language", BODY),
@@ -55,7 +61,7 @@ const ROWS: [(&str, u8); 34] = [
     ("Identity", INVITE | NAMES_CALLER),
     ("Info-Package", IN_DIALOG),
     ("MIME-Version", BODY),
-    ("Organization", INVITE),
+    ("Organization", INVITE | INFORMS),
     ("P-Asserted-Identity", ANYWHERE | HANDED_OVER | NAMES_CALLER),
     ("P-Early-Media", ANYWHERE),
     ("P-Preferred-Identity", INVITE | HANDED_OVER | NAMES_CALLER),
@@ -70,8 +76,8 @@ const ROWS: [(&str, u8); 34] = [
     ("Remote-Party-ID", ANYWHERE | HANDED_OVER | NAMES_CALLER),
     ("Retry-After", RESPONSE),
     ("Session-ID", ANYWHERE | HANDED_OVER),
-    ("Subject", INVITE | IN_DIALOG),
-    ("User-to-User", ANYWHERE),
+    ("Subject", INVITE | IN_DIALOG | INFORMS),
+    ("User-to-User", ANYWHERE | TELLS),
     ("Warning", RESPONSE),
 ];
 
@@ -134,24 +140,40 @@ pub(crate) enum Identity {
     Crosses,
     /// They cross unless the message asks for privacy.
     AsAsked,
-    /// They are withheld.
-    Withheld,
+    /// They are withheld as the call's first INVITE asked, or as the message asks if that is more.
+    Withheld(Privacy),
 }
 
 impl Identity {
-    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
+    /// Level of privacy for a message.
+    fn privacy(self, message: &Message<'_>) -> Privacy {
         match self {
-            Self::Crosses => false,
-            Self::AsAsked => is_wanted(message),
-            Self::Withheld => true,
+            Self::Crosses => Privacy::None,
+            Self::AsAsked => wanted(message),
+            Self::Withheld(level) => level.max(wanted(message)),
         }
+    }
+
+    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
+        self.privacy(message).hides_identity()
     }
 }
 
-/// Returns whether a message asks for privacy: by Privacy, or by an anonymous From. The From of a response is the other side's.
-fn is_wanted(message: &Message<'_>) -> bool {
-    message.all(HeaderName::Privacy).any(privacy::hides)
-        || (message.is_request() && privacy::names_nobody(message.from()))
+/// Returns the privacy that a message asks for: by Privacy, or by an anonymous From. The From of a response is the other side's.
+pub(crate) fn wanted(message: &Message<'_>) -> Privacy {
+    let wishes = message.all(HeaderName::Privacy).map(Privacy::of);
+    let asked = wishes.max().unwrap_or_default();
+    match message.is_request() && privacy::names_nobody(message.from()) {
+        true => asked.max(Privacy::User),
+        false => asked,
+    }
+}
+
+/// Returns whether a header with this row is withheld at a level of privacy.
+fn is_withheld_at(row: u8, level: Privacy) -> bool {
+    (row & NAMES_CALLER != 0 && level >= Privacy::Identity)
+        || (row & INFORMS != 0 && level >= Privacy::User)
+        || (row & TELLS != 0 && level >= Privacy::Header)
 }
 
 impl<'p> Crossing<'p> {
@@ -205,15 +227,15 @@ impl Crossing<'_> {
             _ => self.kind.bit() | BODY,
         };
 
-        // Privacy is judged when the first header that names the caller comes up, and then counts for all of them.
-        let mut is_withheld = None;
+        // Privacy is judged when the first header that it may withhold comes up, and then counts for all of them.
+        let mut level = None;
         for header in message.headers() {
             let Some((name, row)) = spelled(header.name, header.raw_name, self.prefix) else {
                 continue;
             };
-            let is_kept_back = || self.identity.is_withheld(message);
+            let judge = || self.identity.privacy(message);
             if row & kinds == 0
-                || (row & NAMES_CALLER != 0 && *is_withheld.get_or_insert_with(is_kept_back))
+                || (row & PRIVATE != 0 && is_withheld_at(row, *level.get_or_insert_with(judge)))
                 || own.iter().any(|(own, _)| is_alike(own, name))
             {
                 continue;
@@ -440,14 +462,14 @@ mod tests {
             let kinds = kinds.into_iter().filter(|kind| row & kind.bit() != 0);
             for kind in kinds.filter(|_| name != "Privacy") {
                 let line = format!("{name}: value\r\n");
-                let names_caller = row & NAMES_CALLER != 0;
-                for (case, from, privacy, is_withheld) in [
-                    ("no wish", named, "", false),
-                    ("a wish that hides nothing", named, "none", false),
-                    ("id", named, "id", true),
-                    ("user", named, "critical;user", true),
-                    ("history", named, "history", true),
-                    ("From", nobody, "", true),
+                for (case, from, privacy, level) in [
+                    ("no wish", named, "", Privacy::None),
+                    ("a wish that hides nothing", named, "none", Privacy::None),
+                    ("id", named, "id", Privacy::Identity),
+                    ("user", named, "critical;user", Privacy::User),
+                    ("header", named, "header", Privacy::Header),
+                    ("history", named, "history", Privacy::Identity),
+                    ("From", nobody, "", Privacy::User),
                 ] {
                     let privacy = match privacy {
                         "" => String::new(),
@@ -455,7 +477,7 @@ mod tests {
                     };
                     let lines = format!("{line}{privacy}");
                     let came = crossed(kind, Identity::AsAsked, from, &lines, "");
-                    let expected = match is_withheld && names_caller {
+                    let expected = match is_withheld_at(row, level) {
                         true => privacy,
                         false => lines.clone(),
                     };
@@ -463,8 +485,14 @@ mod tests {
                     let to_caller = crossed(kind, Identity::Crosses, from, &lines, "");
                     assert_eq!(to_caller, lines, "{name}, {case}, {kind:?}");
                 }
-                let kept_back = crossed(kind, Identity::Withheld, named, &line, "");
-                assert_eq!(kept_back.is_empty(), names_caller, "{name}, {kind:?}");
+                for level in [Privacy::Identity, Privacy::User, Privacy::Header] {
+                    let came = crossed(kind, Identity::Withheld(level), named, &line, "");
+                    assert_eq!(
+                        came.is_empty(),
+                        is_withheld_at(row, level),
+                        "{name}, {kind:?}"
+                    );
+                }
             }
         }
     }
@@ -485,6 +513,16 @@ mod tests {
             assert_ne!(row.1 & NAMES_CALLER, 0, "{name}");
             assert_ne!(row.1 & INVITE, 0, "{name}");
         }
+        // RFC 3323 §5.3; User-Agent, Reply-To and In-Reply-To cross for nobody.
+        for name in ["Subject", "Call-Info", "Organization"] {
+            let row = ROWS.iter().find(|(row, _)| *row == name).expect(name);
+            assert_ne!(row.1 & INFORMS, 0, "{name}");
+        }
+        for name in ["User-Agent", "Reply-To", "In-Reply-To"] {
+            assert!(ROWS.iter().all(|(row, _)| *row != name), "{name}");
+        }
+        let row = ROWS.iter().find(|(row, _)| *row == "User-to-User");
+        assert!(row.is_some_and(|(_, row)| row & TELLS != 0));
     }
 
     #[test]

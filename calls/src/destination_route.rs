@@ -127,6 +127,7 @@ impl DestinationRoute {
                 LimitReached::Trunk => Reason::TrunkBusy,
                 LimitReached::Outbound => Reason::OutboundBusy,
                 LimitReached::Org => Reason::OrgBusy,
+                LimitReached::Caller => Reason::CallerBusy,
                 LimitReached::Agent | LimitReached::Node => Reason::Overload,
             })?;
 

@@ -1,7 +1,7 @@
 //! SIP URIs that dial a number which the operator doesn't allow. Bounds against toll fraud apply to a number in a URI's user part as to a plain
 //! number.
 
-use trunkline_routing::numbers::reduce;
+use trunkline_routing::numbers::likely_readings;
 use trunkline_routing::{Country, E164};
 use trunkline_sip::header::uri::{Scheme, Uri};
 
@@ -46,8 +46,8 @@ pub(crate) fn may_dial(
     }
 
     let written = E164::parse(&["+", digits].concat()).ok();
-    let national = reduce(user, country, &|_| false);
-    let mut readings = [written, national].into_iter().flatten().peekable();
+    let likely = likely_readings(user, country);
+    let mut readings = written.into_iter().chain(likely).peekable();
     readings.peek().is_some() && readings.all(|number| outbound_limits.allows(number))
 }
 

@@ -11,6 +11,7 @@ use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::lacking_options;
 use super::ids::LegId;
+use super::info_body;
 use super::leg::{LegState, Lost};
 use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
@@ -90,7 +91,7 @@ impl Bridge {
 }
 
 impl Relay<'_> {
-    /// Relays a request to the other leg; an agent with media of ours accepts every request.
+    /// Relays a request to the other leg; an agent with media of ours accepts a MESSAGE, and an INFO that it understands.
     pub(crate) fn request(
         &mut self,
         cx: &mut Cx<'_>,
@@ -100,7 +101,10 @@ impl Relay<'_> {
         message: &Message<'_>,
     ) {
         if self.bridge.is_local() {
-            return cx.respond(server, 200, None, |_| {}, b"");
+            return match message.method() == Method::Info {
+                true => info_body::answer(cx, server, message),
+                false => cx.respond(server, 200, None, |_| {}, b""),
+            };
         }
         // The trunk's leg has answered or been answered, and its agent is still being called.
         let is_early =

@@ -1,5 +1,7 @@
 //! Limits on the calls of an agent, an org, a trunk and this node, and shares of the node: permits, released by drop.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,7 +12,6 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::ids::DEPLOYMENT;
-use super::loop_counter::LoopCounter;
 use super::refusal_records::RefusalRecords;
 use super::unproven_calls::UnprovenCalls;
 
@@ -35,25 +36,29 @@ pub enum LimitReached {
     Org,
     /// The org is at its limit of outbound calls.
     Outbound,
+    /// The caller has as many open set-ups to this number as it may have.
+    Caller,
     /// This node is at its limit.
     Node,
 }
 
-/// One count to take: its agent, trunk or org, and the most it may reach (`None`: no limit, still counted).
+/// One count to take: its agent, trunk, org or set-up, and the most it may reach (`None`: no limit, still counted).
 #[derive(Copy, Clone, Debug)]
 pub struct Claim {
-    /// Agent, trunk or org.
+    /// Agent, trunk or org; for set-ups a hash of caller, called number and trunk.
     pub id: Uuid,
     /// The limit.
     pub max: Option<u32>,
 }
 
-/// Live calls of every agent, trunk and org, shared by all shards.
+/// Live calls of every agent, trunk and org, and open set-ups of every caller to a number, shared by all shards.
 #[derive(Debug)]
 pub struct Limits {
     counts: DashMap<Uuid, u32>,
     max_calls: usize,
-    loop_counter: LoopCounter,
+    /// Open set-ups of one caller to one number through one trunk; 0: all.
+    max_setups: u16,
+    setup_keys: [RandomState; 2],
     calls: Arc<Shares>,
     setups: Arc<Shares>,
     verification_calls: Arc<Shares>,
@@ -72,12 +77,13 @@ impl Limits {
         Self::with_setups(max_calls, 0)
     }
 
-    /// At most `max_calls` on this node, and `setups` in ten seconds of one caller to one number through one trunk (0: all).
-    pub fn with_setups(max_calls: usize, setups: u16) -> Arc<Self> {
+    /// At most `max_calls` on this node, and `max_setups` open at once of one caller to one number through one trunk (0: all).
+    pub fn with_setups(max_calls: usize, max_setups: u16) -> Arc<Self> {
         Arc::new(Self {
             counts: DashMap::new(),
             max_calls,
-            loop_counter: LoopCounter::new(setups),
+            max_setups,
+            setup_keys: Default::default(),
             calls: Shares::new(max_calls, LEAST),
             setups: Shares::new(SETUPS.max(max_calls / FILL), LEAST),
             verification_calls: Shares::new(VERIFICATION_CALLS, LEAST_VERIFICATION_CALLS),
@@ -86,9 +92,16 @@ impl Limits {
         })
     }
 
-    /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many lately (a loop).
-    pub(crate) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
-        self.loop_counter.admits(caller, called, trunk, now)
+    /// Returns the claim of a set-up of `caller` to `called` through `trunk`: a circle through a peer that hides it ends by it.
+    pub(crate) fn setup_claim(&self, caller: &str, called: &str, trunk: Uuid) -> Option<Claim> {
+        let [high, low] = self
+            .setup_keys
+            .each_ref()
+            .map(|keys| keys.hash_one((caller, called, trunk)));
+        (self.max_setups > 0).then_some(Claim {
+            id: Uuid::from_u64_pair(high, low),
+            max: Some(self.max_setups.into()),
+        })
     }
 
     /// Counts a refused INVITE of an org; `false` if it isn't to be recorded.
@@ -155,15 +168,18 @@ impl Limits {
         org: Claim,
         trunk: Option<Claim>,
         agent: Claim,
+        setup: Option<Claim>,
         now: Moment,
     ) -> Result<Permit, LimitReached> {
         let claims = [
             (Some(org), LimitReached::Org),
             (trunk, LimitReached::Trunk),
             (Some(agent), LimitReached::Agent),
-            (None, LimitReached::Outbound),
+            (setup, LimitReached::Caller),
         ];
-        self.acquire_call(holder, claims, now)
+        let mut permit = self.acquire_call(holder, claims, now)?;
+        permit.is_setup_open = setup.is_some();
+        Ok(permit)
     }
 
     /// Takes all counts of a call that we begin, or none. It counts among its org's outbound calls as well.
@@ -242,6 +258,7 @@ impl Limits {
         let mut permit = Permit {
             limits: Arc::clone(self),
             held: [None; 4],
+            is_setup_open: false,
             _shares: shares,
         };
         // A permit that is dropped on the way gives back what it holds so far.
@@ -290,11 +307,22 @@ fn take(shares: &Arc<Shares>, holder: Holder) -> Result<Share, LimitReached> {
 pub struct Permit {
     limits: Arc<Limits>,
     held: [Option<Uuid>; 4],
+    /// The last of those held is an open set-up.
+    is_setup_open: bool,
     /// Its shares of the node, until it is dropped.
     _shares: [Option<Share>; 2],
 }
 
 impl Permit {
+    /// Releases the count of the open set-up: the call is answered.
+    pub(crate) fn end_setup(&mut self) {
+        if std::mem::take(&mut self.is_setup_open)
+            && let Some(setup) = self.held.last_mut().and_then(Option::take)
+        {
+            self.limits.release(setup);
+        }
+    }
+
     /// Releases one count before the others.
     pub(crate) fn release(&mut self, id: Uuid) {
         for held in &mut self.held {
@@ -351,6 +379,7 @@ mod tests {
                 claim(1, None),
                 Some(claim(2, None)),
                 claim(3, Some(1)),
+                None,
                 Moment::default(),
             )
             .expect("room");
@@ -360,6 +389,7 @@ mod tests {
             claim(1, None),
             Some(claim(2, None)),
             claim(3, Some(1)),
+            None,
             Moment::default(),
         );
 
@@ -388,6 +418,34 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_has_so_many_open_set_ups_to_a_number() {
+        let limits = Limits::with_setups(1_000, 20);
+        let trunk = Uuid::from_u128(2);
+        let begin = |caller: &str, called: &str| {
+            let (org, agent) = (claim(1, None), claim(3, None));
+            let setup = limits.setup_claim(caller, called, trunk);
+            limits.acquire(holder(1), org, None, agent, setup, Moment::default())
+        };
+        let mut open: Vec<_> = (0..25).map_while(|_| begin("+44", "+1").ok()).collect();
+        assert_eq!(open.len(), 20);
+        assert_eq!(begin("+44", "+1").err(), Some(LimitReached::Caller));
+        assert!(begin("+49", "+1").is_ok(), "another caller");
+        assert!(begin("+44", "+2").is_ok(), "another number");
+        assert_eq!(limits.calls(), 20, "a refused one holds nothing");
+
+        // A set-up is over when the call is answered, or ends.
+        open[0].end_setup();
+        open[0].end_setup();
+        open.remove(1);
+        let more: Vec<_> = (0..5).map_while(|_| begin("+44", "+1").ok()).collect();
+        assert_eq!(more.len(), 2);
+        drop((open, more));
+        assert_eq!(limits.calls(), 0);
+        assert!(limits.counts.is_empty());
+        assert!(Limits::new(10).setup_claim("+44", "+1", trunk).is_none());
+    }
+
+    #[test]
     fn each_limit_names_itself() {
         let limits = Limits::new(1);
         let org = limits.acquire(
@@ -395,6 +453,7 @@ mod tests {
             claim(1, Some(0)),
             None,
             claim(3, None),
+            None,
             Moment::default(),
         );
         assert_eq!(org.err(), Some(LimitReached::Org));
@@ -404,6 +463,7 @@ mod tests {
             claim(1, None),
             Some(claim(2, Some(0))),
             claim(3, None),
+            None,
             Moment::default(),
         );
         assert_eq!(trunk.err(), Some(LimitReached::Trunk));
@@ -414,6 +474,7 @@ mod tests {
                 claim(1, None),
                 None,
                 claim(3, None),
+                None,
                 Moment::default(),
             )
             .expect("room");
@@ -424,6 +485,7 @@ mod tests {
                     claim(1, None),
                     None,
                     claim(3, None),
+                    None,
                     Moment::default()
                 )
                 .err(),
@@ -440,7 +502,7 @@ mod tests {
             let begin = || {
                 let (org, agent) = (claim(org, None), claim(9, None));
                 let now = Moment::from_secs(second);
-                limits.acquire(Holder::alone(org.id), org, None, agent, now)
+                limits.acquire(Holder::alone(org.id), org, None, agent, None, now)
             };
             // Each ends before the next begins, so that set-ups alone are many.
             (0..count).filter(|_| begin().is_ok()).count()

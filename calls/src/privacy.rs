@@ -2,11 +2,11 @@
 //! them. The table in `crossing` has a column for these headers.
 
 use trunkline_sip::header::name_addr::NameAddr;
-use trunkline_sip::header::privacy::ANONYMOUS_URI;
+use trunkline_sip::header::privacy::{ANONYMOUS_URI, Privacy};
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::crossing::{Crossing, CrossingKind, Identity};
+use super::crossing::{Crossing, CrossingKind, Identity, wanted};
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
@@ -20,7 +20,7 @@ pub(crate) const ANONYMOUS_HOST: &str = "anonymous.invalid";
 /// Caller identity as runtimes and transfer destinations get it.
 #[derive(Debug, Default)]
 pub(crate) struct CallerIdentity {
-    is_withheld: bool,
+    privacy: Privacy,
     /// Octets of `kept` that are From, where it has a display name.
     from: u16,
     /// From, and behind it the header lines of the INVITE for transfer destinations: one allocation, for there are many calls.
@@ -29,7 +29,9 @@ pub(crate) struct CallerIdentity {
 
 impl CallerIdentity {
     /// Reads it from a caller's INVITE.
-    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, prefix: &str) -> Self {
+    pub(crate) fn of(invite: &Message<'_>, prefix: &str) -> Self {
+        let privacy = wanted(invite);
+        let is_withheld = privacy.hides_identity();
         let named = NameAddr::parse(invite.from());
         let is_named = named.is_ok_and(|from| from.display.is_some());
         let from = match invite.from() {
@@ -40,7 +42,7 @@ impl CallerIdentity {
         let mut lines = Vec::new();
         let crossing = Crossing {
             kind: CrossingKind::HandedOver,
-            identity: withheld_if(is_withheld),
+            identity: withheld_by(privacy),
             prefix,
         };
         crossing.copy_without_body(&mut Head::new(&mut lines), invite);
@@ -49,14 +51,19 @@ impl CallerIdentity {
             lines.clear();
         }
         Self {
-            is_withheld,
+            privacy,
             from: u16::try_from(from.len()).unwrap_or_default(),
             kept: [from, &lines].concat().into(),
         }
     }
 
-    pub(crate) const fn is_withheld(&self) -> bool {
-        self.is_withheld
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.privacy.hides_identity()
+    }
+
+    /// Rule for the headers of messages that come from the caller.
+    pub(crate) const fn rule(&self) -> Identity {
+        withheld_by(self.privacy)
     }
 
     /// Display name in the caller's From, as sent. `None` for the URI of another leg, which may have replaced the caller's.
@@ -72,16 +79,16 @@ impl CallerIdentity {
 
     /// Returns the From for the runtime, without a tag.
     pub(crate) fn shown(&self, named: Vec<u8>) -> Vec<u8> {
-        match self.is_withheld {
+        match self.is_withheld() {
             true => format!("\"Anonymous\" <{ANONYMOUS_URI}>").into(),
             false => named,
         }
     }
 }
 
-pub(crate) const fn withheld_if(is_withheld: bool) -> Identity {
-    match is_withheld {
-        true => Identity::Withheld,
-        false => Identity::AsAsked,
+const fn withheld_by(privacy: Privacy) -> Identity {
+    match privacy {
+        Privacy::None => Identity::AsAsked,
+        Privacy::Identity | Privacy::User | Privacy::Header => Identity::Withheld(privacy),
     }
 }

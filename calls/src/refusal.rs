@@ -70,6 +70,8 @@ reasons! {
     Draining = 503 Refused "draining" "This node is shutting down";
     /// The INVITE requires an extension that we lack.
     BadExtension = 420 Refused "bad_extension" "A required extension is not supported";
+    /// The INVITE requires a level of privacy that can't be provided (RFC 3323 §4.2).
+    PrivacyUnavailable = 500 Refused "privacy_unavailable" "A level of privacy that the call requires can't be provided";
     /// The scheme of the Request-URI isn't spoken here.
     BadScheme = 416 Refused "unsupported_uri_scheme" "The scheme of the Request-URI is not supported";
     /// The Request-URI is `sips:`, and the INVITE has not come over TLS.
@@ -78,8 +80,8 @@ reasons! {
     TooManyHops = 483 Refused "too_many_hops" "Max-Forwards has reached 0";
     /// The INVITE has been here before.
     LoopDetected = 482 Refused "loop_detected" "The call has come back here too often: it runs in a circle";
-    /// The same caller has called the same number too often in too short a time.
-    SetupsRepeat = 482 Refused "setups_repeat" "The same caller has called this number 20 times within 10 seconds";
+    /// The same caller has too many open set-ups to the same number.
+    CallerBusy = 480 Refused "caller_busy" "The same caller has as many calls to this number being set up as it may have";
     /// The two readings of the INVITE differ, or a header that a call needs is missing.
     BadRequest = 400 Refused "bad_request" "The request can be read in two ways or lacks what a call needs";
     /// The session interval is below our Min-SE.

@@ -17,7 +17,7 @@ use super::holding::Holding;
 use super::ids::{CallRef, LegId};
 use super::leg::NewRequest;
 use super::own_request::{Pending, Purpose};
-use super::privacy::{CallerIdentity, withheld_if};
+use super::privacy::CallerIdentity;
 use super::request_origin::RequestOrigin;
 
 /// The legs of a call, and what changes a message that crosses between them or is answered by media of our own.
@@ -37,7 +37,7 @@ impl Relay<'_> {
         prefix: &'p str,
     ) -> Crossing<'p> {
         let identity = match self.bridge.is_trunk(sender) {
-            true => withheld_if(self.identity.is_withheld()),
+            true => self.identity.rule(),
             false => Identity::Crosses,
         };
         Crossing {

@@ -383,7 +383,7 @@ impl Relay<'_> {
     }
 }
 
-/// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. It is `Some(None)` before the
+/// Returns the session interval that a refresh requests; `None` if it was refused as too brief. It is `Some(None)` before the
 /// call is answered, when there is no session to refresh.
 fn asked_session(
     cx: &mut Cx<'_>,
@@ -400,10 +400,6 @@ fn asked_session(
         Err(Unacceptable::TooBrief { min_se }) => {
             let least = |head: &mut Head<'_>| head.number("Min-SE", u64::from(min_se));
             cx.respond(server, 422, None, least, b"");
-            None
-        }
-        Err(Unacceptable::Unreadable) => {
-            cx.respond(server, 400, None, |_| {}, b"");
             None
         }
     }

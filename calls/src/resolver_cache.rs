@@ -28,6 +28,8 @@ pub(crate) struct ResolverCache(HashMap<Name, CachedName>);
 struct CachedName {
     /// Time of the last lookup, or of the last answer that had addresses.
     asked: Moment,
+    /// No answer has come yet.
+    is_awaited: bool,
     targets: Vec<Target>,
 }
 
@@ -77,6 +79,7 @@ impl ResolverCache {
                     name,
                     CachedName {
                         asked: now,
+                        is_awaited: true,
                         targets,
                     },
                 );
@@ -104,11 +107,21 @@ impl ResolverCache {
         (!is_awaited).then(|| hop.targets.iter().any(is_there))
     }
 
+    /// Returns whether the first answer for `wanted` may still come.
+    pub(crate) fn is_awaited(&self, wanted: &UnresolvedTarget, now: Moment) -> bool {
+        let hop = self.0.get(&name(wanted));
+        hop.is_some_and(|hop| {
+            hop.is_awaited && hop.targets.is_empty() && now.since(hop.asked) < AWAITED
+        })
+    }
+
     /// Takes the resolver's answer; an empty one keeps the known addresses.
     pub(crate) fn learn(&mut self, wanted: &UnresolvedTarget, targets: Vec<Target>, now: Moment) {
-        if let Some(hop) = self.0.get_mut(&name(wanted))
-            && !targets.is_empty()
-        {
+        let Some(hop) = self.0.get_mut(&name(wanted)) else {
+            return;
+        };
+        hop.is_awaited = false;
+        if !targets.is_empty() {
             hop.asked = now;
             hop.targets = targets;
         }

@@ -26,7 +26,7 @@ use super::invite_client::{
     CallIds, ClientParts, DialledLeg, FailoverRule, InviteClient, InviteText, Patience, PeerPlan,
     RedirectRule, TransportChoice,
 };
-use super::privacy::{CallerIdentity, withheld_if};
+use super::privacy::CallerIdentity;
 use super::provisional_relay::Reliability;
 use super::request_origin::RequestOrigin;
 use super::runtime_chain::RuntimeChain;
@@ -228,7 +228,7 @@ impl<'a> RuntimeText<'a> {
 fn crossing<'c>(call: &RuntimeCallFacts<'_>, config: &'c Config) -> Crossing<'c> {
     Crossing {
         kind: CrossingKind::Invite,
-        identity: withheld_if(call.identity.is_withheld()),
+        identity: call.identity.rule(),
         prefix: &config.header_prefix,
     }
 }

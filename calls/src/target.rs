@@ -58,6 +58,13 @@ pub struct UnresolvedTarget {
     pub named: NamedBy,
 }
 
+impl UnresolvedTarget {
+    /// Returns whether both are looked up alike.
+    pub(crate) fn is_same_name(&self, other: &Self) -> bool {
+        (&self.host, self.port, self.transport) == (&other.host, other.port, other.transport)
+    }
+}
+
 /// Destination that a URI names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DialTarget {

@@ -1,6 +1,7 @@
 //! Bodies that media of our own can't accept: with another type or coding than SDP, or with an offer that can't be met.
 
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::content_type;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -49,14 +50,14 @@ impl UnacceptableBody {
     /// A body that isn't SDP and must not be ignored (RFC 3261 §8.2.3).
     pub(crate) fn of(message: &Message<'_>) -> Option<Self> {
         let value = |name| message.first(name).map(str::from_utf8);
-        let is_optional = value(HeaderName::ContentDisposition).is_some_and(|disposition| {
-            disposition.is_ok_and(|it| it.to_ascii_lowercase().contains("handling=optional"))
-        });
+        let disposition = message.first(HeaderName::ContentDisposition);
+        let is_optional = disposition.is_some_and(content_type::is_optional);
         if message.body().is_empty() || is_optional {
             return None;
         }
-        let is_encoded = value(HeaderName::ContentEncoding)
-            .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
+        let is_encoded = value(HeaderName::ContentEncoding).is_some_and(|coding| {
+            coding.is_ok_and(|it| !it.is_empty() && !it.eq_ignore_ascii_case("identity"))
+        });
         if is_encoded {
             Some(Self::Encoded)
         } else {

@@ -1,16 +1,19 @@
 //! Countries and their numbering plans: the rules by which a number is dialled from within a country.
 //!
 //! The plans are libphonenumber's. Only the data of the `phonenumber` crate is used, not its parser, which strips a national prefix twice
-//! (a Russian 8 800 number loses both eights) and locks a mutex for each expression. Each country's expressions are compiled once, when the
-//! country is first named, and are then read without a lock.
+//! (a Russian 8 800 number loses both eights) and locks a mutex for each expression. `pattern` matches numbers; the expression of a
+//! country's national prefix, which takes parts out, is compiled once, when the country is first named, and is then read without a lock.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use phonenumber::metadata::DATABASE;
+use phonenumber::Metadata;
+use phonenumber::metadata::{DATABASE, Descriptor};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::pattern;
 
 const LETTERS: usize = 26;
 static PLANS: [OnceLock<Plan>; LETTERS * LETTERS] = [const { OnceLock::new() }; LETTERS * LETTERS];
@@ -84,20 +87,109 @@ pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
     (1..=3).find_map(matches)
 }
 
+/// Fit of a number into the numbering plans of its country code.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Fit {
+    /// No plan has it.
+    Unknown,
+    /// A plan has numbers of this form, and assigns them to no kind of line.
+    Form,
+    /// It is a number of a fixed line, a mobile, or another kind.
+    Line,
+}
+
+/// Loads the data of all plans, which takes a tenth of a second: no call should be the first to need it.
+pub fn load() {
+    // Whichever country it is: the data of all are read at once.
+    let _ = DATABASE.by_id("001");
+}
+
+/// Returns whether the number of these `digits` (E.164 without `+`) may have a national prefix behind its country code: it begins with one, or has a
+/// length that no number of the code has. Nearly no number does, so that nearly none has to be matched against its plan.
+pub(crate) fn may_hold_trunk_digit(digits: &str) -> bool {
+    let Some((plans, national)) = plans_of(digits) else {
+        return false;
+    };
+    let prefix = plans.first().and_then(|data| data.national_prefix());
+    let begins = prefix.is_some_and(|prefix| national.starts_with(prefix));
+    let has_length = |data: &&Metadata| {
+        let lengths = data.descriptors().general().possible_length();
+        lengths
+            .iter()
+            .any(|length| usize::from(*length) == national.len())
+    };
+    begins || !plans.iter().any(has_length)
+}
+
+/// Returns how the number of these `digits` (E.164 without `+`) fits. Compiles no plan.
+pub(crate) fn fit(digits: &str) -> Fit {
+    let plans = plans_of(digits);
+    let fits = plans.map(|(plans, national)| {
+        let fits = plans.into_iter().map(|data| fit_in(data, national));
+        fits.max().unwrap_or(Fit::Unknown)
+    });
+    fits.unwrap_or(Fit::Unknown)
+}
+
+/// Returns the number without a national prefix behind the country code, such as the 0 of +44 0161; `None` if it has none.
+pub(crate) fn without_trunk_digit(digits: &str) -> Option<String> {
+    let (plans, national) = plans_of(digits)?;
+    // The first is the main country of the code.
+    let country = Country::parse(plans.first()?.id()).ok()?;
+    let reduced = country.plan().after_national(national)?;
+    Some([country.plan().code(), &reduced].concat())
+}
+
+/// The plans of the country code that the digits begin with, the main country's first, and the digits behind it.
+fn plans_of(digits: &str) -> Option<(Vec<&'static Metadata>, &str)> {
+    // No country code is the beginning of another one, so at most one length has plans.
+    (1..=3).find_map(|length| {
+        let (code, national) = digits.split_at_checked(length)?;
+        let code: u16 = code.parse().ok()?;
+        Some((DATABASE.by_code(&code)?, national))
+    })
+}
+
+fn fit_in(data: &Metadata, national: &str) -> Fit {
+    let kinds = data.descriptors();
+    if !has(kinds.general(), national) {
+        return Fit::Unknown;
+    }
+    let kinds = [
+        kinds.fixed_line(),
+        kinds.mobile(),
+        kinds.toll_free(),
+        kinds.premium_rate(),
+        kinds.shared_cost(),
+        kinds.personal_number(),
+        kinds.voip(),
+        kinds.pager(),
+        kinds.uan(),
+        kinds.voicemail(),
+    ];
+    match kinds.into_iter().flatten().any(|kind| has(kind, national)) {
+        true => Fit::Line,
+        false => Fit::Form,
+    }
+}
+
+fn has(kind: &Descriptor, national: &str) -> bool {
+    pattern::is_match(kind.national_number().as_str(), national)
+}
+
+/// Prefixes that were dialled before a national number once, and that phone systems still write, by country code: Mexico's before 2019.
+const FORMER_PREFIXES: [(&str, &str); 4] =
+    [("52", "044"), ("52", "045"), ("52", "01"), ("52", "1")];
+
 /// Rules for dialling within a country.
 #[derive(Debug)]
 pub struct Plan {
+    data: &'static Metadata,
     code: String,
-    /// International prefix, anchored at the start.
-    international: Option<Regex>,
     /// National prefix, carrier selection included, anchored at the start.
     national: Option<Regex>,
-    /// Replacement for the matched national prefix, in countries where it isn't simply dropped (Argentina, Brazil, Mexico …).
+    /// Replacement for the matched national prefix, in countries where it isn't simply dropped (Argentina, Brazil, San Marino …).
     rewrite: Option<String>,
-    /// All national significant numbers, anchored on both sides.
-    general: Regex,
-    /// Fixed lines and mobiles, anchored on both sides. Filled only for countries whose international prefix is 00 with more digits.
-    lines: Vec<Regex>,
 }
 
 impl Plan {
@@ -106,28 +198,16 @@ impl Plan {
             .by_id(country.as_str())
             .expect("every country that parses has metadata");
         let starts = |pattern: &str| compile(&format!("^(?:{pattern})"));
-        let whole = |pattern: &str| compile(&format!("^(?:{pattern})$"));
-        let own = data.international_prefix().map(|pattern| pattern.as_str());
-        let is_longer = own.is_some_and(|pattern| pattern.starts_with('0') && pattern != "00");
-        let descriptors = data.descriptors();
-        let lines = [descriptors.fixed_line(), descriptors.mobile()];
-        let lines = lines.into_iter().flatten().filter(|_| is_longer);
 
         Self {
-            lines: lines
-                .map(|lines| whole(lines.national_number().as_str()))
-                .collect(),
+            data,
             code: data.country_code().to_string(),
-            international: data
-                .international_prefix()
-                .map(|pattern| starts(pattern.as_str())),
             national: data
                 .national_prefix_for_parsing()
                 .map(|pattern| pattern.as_str())
                 .or_else(|| data.national_prefix())
                 .map(starts),
             rewrite: data.national_prefix_transform_rule().map(delimit_groups),
-            general: whole(descriptors.general().national_number().as_str()),
         }
     }
 
@@ -138,23 +218,15 @@ impl Plan {
 
     /// Returns whether the digits are a complete national number: with area code, without national prefix.
     pub fn is_national(&self, digits: &str) -> bool {
-        self.general.is_match(digits)
+        has(self.data.descriptors().general(), digits)
     }
 
-    /// Returns the national number behind `00` and the country's own code.
-    ///
-    /// Only for countries whose international prefix is 00 with more digits: the same digits may begin with that prefix, so the rest has to
-    /// be a fixed line or mobile of the plan. A phone system that writes 00 for a plus sign does so for numbers of its own country too.
-    pub fn after_own_code<'d>(&self, digits: &'d str) -> Option<&'d str> {
-        let national = digits.strip_prefix("00")?.strip_prefix(&*self.code)?;
-        let is_line = self.lines.iter().any(|lines| lines.is_match(national));
-        is_line.then_some(national)
-    }
-
-    /// Returns the digits behind the country's international prefix, if they begin with it.
-    pub fn after_international<'d>(&self, digits: &'d str) -> Option<&'d str> {
-        let prefix = self.international.as_ref()?.find(digits)?;
-        Some(&digits[prefix.end()..])
+    /// Returns the digits behind each international prefix that they begin with, the longest prefix first: some countries have prefixes that
+    /// begin with others of theirs.
+    pub fn after_international<'d>(&self, digits: &'d str) -> impl Iterator<Item = &'d str> {
+        let prefixes = self.data.international_prefix();
+        let prefixes = prefixes.map(|prefixes| pattern::beginnings(prefixes.as_str(), digits));
+        prefixes.into_iter().flatten().map(|end| &digits[end..])
     }
 
     /// Returns whether these digits are dialled before a `national` number: the national prefix, with or without the code of a carrier.
@@ -165,6 +237,18 @@ impl Plan {
 
     /// Returns the national number without its prefix, if the digits begin with one.
     pub fn after_national(&self, digits: &str) -> Option<String> {
+        self.after_prefix(digits).or_else(|| {
+            let former = FORMER_PREFIXES
+                .iter()
+                .filter(|(code, _)| *code == self.code);
+            former
+                .filter_map(|(_, prefix)| digits.strip_prefix(prefix))
+                .find(|national| self.is_national(national))
+                .map(str::to_owned)
+        })
+    }
+
+    fn after_prefix(&self, digits: &str) -> Option<String> {
         let groups = self.national.as_ref()?.captures(digits)?;
         let rest = &digits[groups.get(0)?.end()..];
         let mut number = String::new();
@@ -282,6 +366,8 @@ mod tests {
                 .filter_map(|descriptor| descriptor.example())
             {
                 assert!(plan.is_national(example), "{country}: {example}");
+                let digits = [plan.code(), example].concat();
+                assert_eq!(fit(&digits), Fit::Line, "{country}: {example}");
             }
         }
     }

@@ -63,6 +63,15 @@ pub enum NearMiss {
         /// The agent that holds the number.
         agent: Option<Uuid>,
     },
+    /// The digits can mean two numbers, and the org has neither or both.
+    Ambiguous {
+        /// As the peer sent it.
+        dialled: String,
+        /// The number that was taken.
+        read: E164,
+        /// The other one.
+        other: E164,
+    },
     /// The dialled number is the org's, but is assigned to no agent.
     Unassigned {
         /// The org's number.

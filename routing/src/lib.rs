@@ -52,6 +52,7 @@ pub mod e164;
 pub mod facts;
 mod near_miss;
 pub mod numbers;
+mod pattern;
 mod sentences;
 pub mod tariff;
 

@@ -9,7 +9,7 @@ use crate::decision::{
 };
 use crate::directory::Org;
 use crate::facts::Facts;
-use crate::numbers::{plain_digits, reduce};
+use crate::numbers::{other_reading, plain_digits, reduce};
 use crate::{E164, country};
 
 /// Most numbers of an org that are compared with the dialled one. An org with more numbers gets no near misses by comparison.
@@ -26,11 +26,28 @@ const MOST_BEHIND: usize = 4;
 /// Returns the near misses of the decision about `facts`.
 pub(crate) fn near_misses(facts: &Facts, org: &Org, decision: &Decision) -> Vec<NearMiss> {
     let mut near = Vec::new();
+    ambiguity(org, decision, &mut near);
     header(org, decision, &mut near);
     number(facts, org, decision, &mut near);
     agents(decision, &mut near);
     near.truncate(LISTED);
     near
+}
+
+/// Adds a second number that the dialled digits can mean.
+fn ambiguity(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
+    let dialled = &decision.dialled;
+    let Some(read) = dialled.e164 else {
+        return;
+    };
+    let held = |number: &E164| org.holds(number);
+    if let Some(other) = other_reading(&dialled.raw, &read, org.country(), &held) {
+        near.push(NearMiss::Ambiguous {
+            dialled: dialled.raw.to_string(),
+            read,
+            other,
+        });
+    }
 }
 
 /// Adds an agent that the header names in the wrong way.

@@ -1,8 +1,10 @@
 //! Reads phone numbers as phone systems write them, and reduces them to E.164.
 //!
-//! `+` and digits, the form of nearly all numbers, takes one scan. Any other text loses its visual separators (RFC 3966 §5.1.1) and is then
-//! read in every possible way; a reading that is one of the org's numbers takes precedence.
+//! `+` and digits, the form of nearly all numbers, takes one scan and a look at its first digits and its length. Any other text loses its visual
+//! separators (RFC 3966 §5.1.1) and is then read in every possible way; a reading that is one of the org's numbers takes precedence, then one
+//! that is a number of its country's plan.
 
+use crate::country::{self, Fit};
 use crate::{Country, E164};
 
 /// Most digits of a number with all its prefixes. A text with more is no number.
@@ -11,21 +13,52 @@ const MOST_DIGITS: usize = 32;
 /// Reduces the text that a peer sent to E.164; returns `None` if it is no number.
 ///
 /// Accepts `+` and digits; an international prefix, `00` or the country's own; the country's national form; the country's code without
-/// plus; digits for which `+` and the digits are `held`. Ignores a `tel:` scheme, parameters, spaces, dots, hyphens, slashes and
-/// parentheses. `country` supplies the national form and prefixes.
+/// plus; digits for which `+` and the digits are `held`. Ignores a `tel:` scheme, parameters but `phone-context`, spaces, dots, hyphens,
+/// slashes and parentheses, and a national prefix behind the country code where only the number without it is valid (`+44 (0)161`).
+/// `country` supplies the national form and prefixes.
 pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool) -> Option<E164> {
-    if let Ok(number) = E164::parse(raw) {
+    if let Ok(number) = E164::parse(raw)
+        && (held(&number) || !country::may_hold_trunk_digit(number.digits()))
+    {
         return Some(number);
     }
+    choose(&all_readings(raw, country), held)
+}
 
-    let written = Written::read(raw)?;
-    if written.global {
-        return international(&written.digits);
+/// Returns every number that the text can mean, the country's own habit first.
+pub fn readings(raw: &str, country: Option<Country>) -> Vec<E164> {
+    let readings = all_readings(raw, country).into_iter();
+    readings.map(|reading| reading.number).collect()
+}
+
+/// Returns the numbers that the text means if it is one of nobody's here: those of a plan, and those whose prefix says that they are
+/// international.
+pub fn likely_readings(raw: &str, country: Option<Country>) -> Vec<E164> {
+    let readings = all_readings(raw, country).into_iter();
+    let likely = readings.filter(Reading::is_likely);
+    likely.map(|reading| reading.number).collect()
+}
+
+/// Returns a second number that the text can mean as well as `read`: neither is held, or both are, and both are numbers of their plans.
+pub(crate) fn other_reading(
+    raw: &str,
+    read: &E164,
+    country: Option<Country>,
+    held: &dyn Fn(&E164) -> bool,
+) -> Option<E164> {
+    // Nearly all numbers are sent in this form, which has one meaning.
+    if raw == read.as_str() {
+        return None;
     }
 
-    // The org's own number without its plus sign, before any reading that takes its first digits for a prefix.
-    let as_is = international(&written.digits).filter(|number| held(number));
-    as_is.or_else(|| choose(&readings(&written.digits, country), held))
+    let is_held = held(read);
+    let readings = all_readings(raw, country).into_iter();
+    let mut others = readings.filter(|reading| reading.number != *read);
+    let other = others.find(|reading| match is_held {
+        true => held(&reading.number),
+        false => reading.is_likely() && reading.fit == Fit::Line,
+    });
+    other.map(|reading| reading.number)
 }
 
 /// Returns the digits of the text that a peer sent, and whether they certainly begin with a country code; `None` if it is no number.
@@ -41,6 +74,8 @@ const KEEP_ZERO: [&str; 2] = ["39", "378"];
 /// Digits of a number, without separators and parameters.
 struct Written {
     digits: String,
+    /// The same with the zero in parentheses, or without it where the country keeps it: `+49 (0)30 …`.
+    other: Option<String>,
     /// The number began with a plus sign, or its `phone-context` is a global number.
     global: bool,
 }
@@ -54,22 +89,33 @@ impl Written {
         };
         let (number, parameters) = number.split_once(';').unwrap_or((number, ""));
         match number.strip_prefix('+') {
-            Some(digits) => {
-                let before = digits.split("(0)").next().and_then(strip_separators);
-                let keeps_zero = before
-                    .is_some_and(|before| KEEP_ZERO.iter().any(|code| before.starts_with(code)));
-                let digits = match keeps_zero {
-                    true => strip_separators(digits)?,
-                    // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
-                    false => strip_separators(&digits.replacen("(0)", "", 1))?,
-                };
-                Some(Self {
-                    digits,
-                    global: true,
-                })
-            }
+            Some(digits) => Self::read_global(digits),
             None => Self::read_local(number, parameters),
         }
+    }
+
+    fn read_global(digits: &str) -> Option<Self> {
+        let whole = strip_separators(digits)?;
+        if !digits.contains("(0)") {
+            return Some(Self {
+                digits: whole,
+                other: None,
+                global: true,
+            });
+        }
+
+        // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
+        let without = strip_separators(&digits.replacen("(0)", "", 1))?;
+        let keeps_zero = KEEP_ZERO.iter().any(|code| without.starts_with(code));
+        let (digits, other) = match keeps_zero {
+            true => (whole, without),
+            false => (without, whole),
+        };
+        Some(Self {
+            digits,
+            other: Some(other),
+            global: true,
+        })
     }
 
     /// Reads a number without plus sign. Its `phone-context` may name the global number that it continues (RFC 3966 §5.1.5).
@@ -82,16 +128,13 @@ impl Written {
                 .then_some(value)?
                 .strip_prefix('+')
         });
-        match context.and_then(strip_separators) {
-            Some(context) => Some(Self {
-                digits: context + &digits,
-                global: true,
-            }),
-            None => Some(Self {
-                digits,
-                global: false,
-            }),
-        }
+        let context = context.and_then(strip_separators);
+        let global = context.is_some();
+        Some(Self {
+            digits: context.unwrap_or_default() + &digits,
+            other: None,
+            global,
+        })
     }
 }
 
@@ -109,68 +152,127 @@ fn strip_separators(text: &str) -> Option<String> {
     (!digits.is_empty()).then_some(digits)
 }
 
-/// One interpretation of digits without a plus sign.
+/// Condition under which a reading is taken.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum TakenIf {
+    /// Always: a plus sign or a prefix says that it is international.
+    Always,
+    /// A plan has the number, or it is held.
+    Valid,
+    /// It is held.
+    Held,
+}
+
+/// One interpretation of a text.
+#[derive(Copy, Clone)]
 struct Reading {
     number: E164,
-    /// Accepted even if the org doesn't hold the number: the prefix proves that it is international, or the plan has such a number.
-    sure: bool,
+    fit: Fit,
+    taken: TakenIf,
 }
 
-/// Returns all interpretations, the likeliest first.
-fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
-    let plan = country.map(Country::plan);
-    let mut readings = Vec::new();
-    let mut push = |number: Option<E164>, sure: bool| {
-        readings.extend(number.map(|number| Reading { number, sure }))
+impl Reading {
+    /// Returns whether the reading may be taken if nobody holds its number.
+    fn is_likely(&self) -> bool {
+        match self.taken {
+            TakenIf::Always => true,
+            TakenIf::Valid => self.fit != Fit::Unknown,
+            TakenIf::Held => false,
+        }
+    }
+}
+
+/// Interpretations of a text, the country's own habit first.
+#[derive(Default)]
+struct Readings(Vec<Reading>);
+
+impl Readings {
+    /// Adds a number by its digits behind the plus sign. If no plan has it, it may have a national prefix behind its country code.
+    fn push(&mut self, digits: &str, taken: TakenIf) {
+        let fit = country::fit(digits);
+        self.add(digits, fit, taken);
+        if fit == Fit::Unknown
+            && taken != TakenIf::Held
+            && let Some(reduced) = country::without_trunk_digit(digits)
+        {
+            self.add(&reduced, country::fit(&reduced), TakenIf::Valid);
+        }
+    }
+
+    fn add(&mut self, digits: &str, fit: Fit, taken: TakenIf) {
+        let Ok(number) = E164::parse(&["+", digits].concat()) else {
+            return;
+        };
+        // A reading that is taken only where it is held comes first, and says nothing of the country's habits.
+        let same = |known: &&mut Reading| known.number == number && known.taken != TakenIf::Held;
+        match self.0.iter_mut().find(same) {
+            None => self.0.push(Reading { number, fit, taken }),
+            Some(known) if taken == TakenIf::Always => known.taken = taken,
+            Some(_) => {}
+        }
+    }
+}
+
+fn all_readings(raw: &str, country: Option<Country>) -> Vec<Reading> {
+    let mut readings = Readings::default();
+    let Some(written) = Written::read(raw) else {
+        return readings.0;
     };
 
-    // `00` and the country's own code, where `00` also begins the country's international prefix.
-    if let Some((plan, national)) = plan.and_then(|plan| Some((plan, plan.after_own_code(digits)?)))
-    {
-        push(international(&[plan.code(), national].concat()), true);
+    if written.global {
+        readings.push(&written.digits, TakenIf::Always);
+        if let Some(other) = &written.other {
+            readings.push(other, TakenIf::Valid);
+        }
+        return readings.0;
     }
 
-    if let Some(rest) = plan.and_then(|plan| plan.after_international(digits)) {
-        push(international(rest), true);
+    let digits = &*written.digits;
+    // The org's own number without its plus sign, before any reading that takes its first digits for a prefix.
+    readings.push(digits, TakenIf::Held);
+    if let Some(country) = country {
+        read_in(&mut readings, digits, country);
     }
-
     // Phone systems write 00 for a plus sign in countries with another international prefix too.
     if let Some(rest) = digits.strip_prefix("00") {
-        push(international(rest), true);
+        readings.push(rest, TakenIf::Always);
     }
-
-    // Without a country there is no national form: other digits match only a number that the org holds (`reduce`).
-    let Some(plan) = plan else { return readings };
-    let mut push_national = |national: &str| {
-        push(
-            international(&[plan.code(), national].concat()),
-            plan.is_national(national),
-        )
-    };
-    if let Some(national) = plan.after_national(digits) {
-        push_national(&national);
-    }
-
-    // Some countries have no national prefix, and some phone systems leave it out.
-    push_national(digits);
-
-    // The country's code without a plus sign.
-    if let Some(national) = digits.strip_prefix(plan.code()) {
-        push_national(national);
-    }
-
-    readings
+    readings.0
 }
 
-/// Prefers a number that the org holds over one that is merely certain.
+/// Reads digits as they are dialled within a country. Without one there is no national form.
+fn read_in(readings: &mut Readings, digits: &str, country: Country) {
+    let plan = country.plan();
+    // What begins with 00 as well is taken for 00 if no plan knows either.
+    let taken = match digits.starts_with("00") {
+        true => TakenIf::Valid,
+        false => TakenIf::Always,
+    };
+    for rest in plan.after_international(digits) {
+        readings.push(rest, taken);
+    }
+
+    let whole = |national: &str| [plan.code(), national].concat();
+    if let Some(national) = plan.after_national(digits) {
+        readings.push(&whole(&national), TakenIf::Valid);
+    }
+    // Some countries have no national prefix, and some phone systems leave it out.
+    readings.push(&whole(digits), TakenIf::Valid);
+    // The country's code without a plus sign.
+    if digits.starts_with(plan.code()) {
+        readings.push(digits, TakenIf::Valid);
+    }
+}
+
+/// Prefers a number that the org holds, then one that fits its plan, then one whose prefix says that it is international; of several, the first.
 fn choose(readings: &[Reading], held: &dyn Fn(&E164) -> bool) -> Option<E164> {
     let ours = readings.iter().find(|reading| held(&reading.number));
-    ours.or_else(|| readings.iter().find(|reading| reading.sure))
-        .map(|reading| reading.number)
-}
-
-fn international(digits: &str) -> Option<E164> {
-    E164::parse(&["+", digits].concat()).ok()
+    let likeliest = || {
+        let likely = readings.iter().filter(|reading| reading.is_likely());
+        // The last of equal ones is the maximum, so the order is turned around.
+        likely.rev().max_by_key(|reading| reading.fit)
+    };
+    ours.or_else(likeliest).map(|reading| reading.number)
 }
 
 #[cfg(test)]
@@ -237,12 +339,105 @@ mod tests {
                 Some("+493012345678"),
             ),
             (
+                "phone-context with an area code",
+                "tel:12-34-5678;isub=1;phone-context=+49-30",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "phone-context of a user part, and a trunk digit",
+                "0161 496 0000;phone-context=+44",
+                "",
+                Some("+441614960000"),
+            ),
+            (
                 "phone-context that is a host",
                 "030 12345678;phone-context=pbx.example",
                 "DE",
                 Some("+493012345678"),
             ),
+            // A national prefix behind the country code, where only the number without it is valid.
+            ("+44 0161", "+44 0161 496 0000", "GB", Some("+441614960000")),
+            (
+                "+44 0161, no blank",
+                "+4401614960000",
+                "",
+                Some("+441614960000"),
+            ),
+            ("44 0161", "44 0161 496 0000", "GB", Some("+441614960000")),
+            (
+                "0044 (0)161",
+                "0044 (0)161 496 0000",
+                "",
+                Some("+441614960000"),
+            ),
+            ("+41 (044)", "+41 (044) 364 35 33", "", Some("+41443643533")),
+            ("+270", "+270821234567", "", Some("+27821234567")),
+            (
+                "+521, Mexico's mobiles before 2019",
+                "+5212941185211",
+                "",
+                Some("+522941185211"),
+            ),
+            (
+                "044 within Mexico",
+                "044 55 1234 5678",
+                "MX",
+                Some("+525512345678"),
+            ),
+            ("+36 06", "+36 06 1 234 5678", "", Some("+3612345678")),
+            ("+7 8", "+7 8 495 123 45 67", "", Some("+74951234567")),
+            (
+                "+54 without 9, with 15",
+                "+54 11 15 2345 6789",
+                "",
+                Some("+5491123456789"),
+            ),
+            (
+                "Italy keeps its zero",
+                "+39 06 6982 1234",
+                "",
+                Some("+390669821234"),
+            ),
+            (
+                "the Ivory Coast too",
+                "+225 07 07 12 34 56",
+                "",
+                Some("+2250707123456"),
+            ),
+            ("Gabon too", "+241 01 44 12 34", "", Some("+24101441234")),
+            (
+                "a number that no plan has stays",
+                "+44 1632 960000",
+                "",
+                Some("+441632960000"),
+            ),
+            ("so does one with a zero", "+49 0", "DE", None),
             // International prefixes, by country.
+            (
+                "another 00, Singapore",
+                "0044 20 7183 8750",
+                "SG",
+                Some("+442071838750"),
+            ),
+            (
+                "another 00, Thailand",
+                "0044 20 7183 8750",
+                "TH",
+                Some("+442071838750"),
+            ),
+            (
+                "another 00, Hong Kong",
+                "0044 20 7183 8750",
+                "HK",
+                Some("+442071838750"),
+            ),
+            (
+                "another 00, Korea",
+                "0044 20 7183 8750",
+                "KR",
+                Some("+442071838750"),
+            ),
             (
                 "00 without a country",
                 "00493012345678",
@@ -536,6 +731,27 @@ mod tests {
                 "DE",
                 "+49555000000",
                 Some("+49555000000"),
+            ),
+            (
+                "a zero behind the country code: as written if that is held",
+                "+440161496000",
+                "",
+                "+440161496000",
+                Some("+440161496000"),
+            ),
+            (
+                "without it, if that is held though no plan has it",
+                "+4401632960000",
+                "",
+                "+441632960000",
+                Some("+441632960000"),
+            ),
+            (
+                "the country's own reading, held or not",
+                "009 1 212 736 5000",
+                "SG",
+                "+12127365000",
+                Some("+12127365000"),
             ),
             (
                 "a carrier code or Switzerland: as held",

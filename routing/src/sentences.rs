@@ -146,6 +146,15 @@ impl Display for NearMiss {
                 }
             }
 
+            Self::Ambiguous {
+                dialled,
+                read,
+                other,
+            } => write!(
+                out,
+                "{dialled:?} was read as {read}, and can mean {other} as well; have the PBX send the number with a plus sign."
+            ),
+
             Self::Unassigned { number } => write!(
                 out,
                 "Near miss: {number} is a number of this org that is assigned to no agent; assign it to the one that should answer."

@@ -9,7 +9,7 @@ use super::section::Section;
 pub struct Limits {
     /// Maximum number of calls; an INVITE beyond gets 503.
     pub max_calls: usize,
-    /// Call set-ups of one caller to one number through one trunk within ten seconds; 0: no limit.
+    /// Open call set-ups of one caller to one number through one trunk; 0: no limit.
     pub setups_per_caller: u16,
     /// Maximum number of transactions, over all shards.
     pub max_transactions: usize,

@@ -1,6 +1,5 @@
 //! Logs failed log-ins, and stores those of an org for that org. No other org learns of them.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use trunkline_calls::{AuthFailure, UnansweredChallenge, UnknownUser};
 use trunkline_model::view::View;
-use trunkline_routing::{Country, E164, numbers};
+use trunkline_routing::{E164, numbers};
 use trunkline_sip::auth::WrongPart;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{NewAuthFailure, Store, auth_failures, inbound_trunks};
@@ -352,7 +351,7 @@ async fn of_unproven(
 fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
     let mut found: Option<(Uuid, E164)> = None;
     for country in view.countries.keys() {
-        for number in readings(digits, *country) {
+        for number in numbers::readings(digits, Some(*country)) {
             let holds = |id: &&Uuid| {
                 let org = view.org(**id);
                 org.is_some_and(|org| org.routing.country() == Some(*country))
@@ -366,17 +365,6 @@ fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
         }
     }
     found
-}
-
-/// Every E.164 number that the digits can mean in a country.
-fn readings(digits: &str, country: Country) -> Vec<E164> {
-    let seen = RefCell::new(Vec::new());
-    numbers::reduce(digits, Some(country), &|number| {
-        seen.borrow_mut().push(*number);
-        // Takes none of the readings, so that all of them are tried.
-        false
-    });
-    seen.into_inner()
 }
 
 /// Name of the wrong credential in the API.
@@ -398,6 +386,7 @@ mod tests {
     use std::collections::HashMap;
 
     use trunkline_model::view::OrgView;
+    use trunkline_routing::Country;
 
     use super::*;
 

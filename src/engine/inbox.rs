@@ -20,7 +20,7 @@ use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
-use trunkline_sip::wire::{Framing, Message, lex};
+use trunkline_sip::wire::{Framing, Malformed, Message, lex};
 use trunkline_store::journal::FactPosition;
 use uuid::Uuid;
 
@@ -201,13 +201,23 @@ impl ShardRouter {
         self.shard_of(slot)
     }
 
-    /// Returns the inbox for a message from a stream. A malformed message goes to the first shard, which answers or
-    /// drops it.
+    /// Returns the inbox for a message from a stream. A response that can't be read goes to the shard of its request, another malformed
+    /// message to the first shard, which answers or drops it.
     pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
         // Lexed for the choice alone. A `Message` borrows its octets, so the shard lexes them again.
-        match lex(octets, Framing::Stream) {
-            Ok(message) => &self.shards[self.shard_for(&message)],
-            Err(_) => &self.shards[0],
+        let read = lex(octets, Framing::Stream);
+        &self.shards[self.shard_for_read(&read).unwrap_or(0)]
+    }
+
+    /// Returns the index of the shard that handles a message, or a response that can't be read; `None` for any other malformed message: its
+    /// answer needs no state, so any shard can give it.
+    pub(crate) fn shard_for_read(
+        &self,
+        read: &Result<Message<'_>, Malformed<'_>>,
+    ) -> Option<usize> {
+        match read {
+            Ok(message) => Some(self.shard_for(message)),
+            Err(malformed) => Some(self.shard_for(malformed.response.as_deref()?)),
         }
     }
 }

@@ -252,6 +252,8 @@ impl Observer {
     fn add(&mut self, stats: Stats) {
         let seen = std::mem::replace(&mut self.seen, stats);
         self.metrics.malformed(stats.malformed - seen.malformed);
+        self.metrics
+            .skipped_lines(stats.skipped_lines - seen.skipped_lines);
         self.metrics.dropped(stats.dropped - seen.dropped);
         if stats.less_secure > seen.less_secure {
             metrics::foreign("response", stats.less_secure - seen.less_secure);

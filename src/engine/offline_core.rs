@@ -266,7 +266,8 @@ impl OfflineCore {
 
             Effect::ResolveHop { wanted } => {
                 let targets = self.found(&wanted);
-                self.calls.handle_hop(&wanted, targets, now);
+                self.calls
+                    .handle_hop(&mut self.endpoint, &wanted, targets, now);
             }
 
             Effect::FindContact { call, .. } => {

@@ -21,7 +21,7 @@ use trunkline_net::listener::udp::{self, Batch, UdpSocket};
 use trunkline_sip::endpoint::{Endpoint, Received, Response};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{Framing, Message, Method, lex};
+use trunkline_sip::wire::{Framing, Malformed, Message, Method, lex};
 
 use super::bots::DialledBot;
 use super::clock;
@@ -239,13 +239,8 @@ impl Shard {
             return;
         }
 
-        let message = match lex(octets, framing) {
-            Ok(message) => message,
-            // The answer needs no state, so it needn't come from the shard of the Call-ID.
-            Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
-        };
-
-        let shard = self.router.shard_for(&message);
+        let read = lex(octets, framing);
+        let shard = self.router.shard_for_read(&read).unwrap_or(self.index);
         if shard != self.index {
             // A copy, since the next receive reuses the batch.
             return self.foreign[shard].push(ForwardedMessage {
@@ -255,7 +250,26 @@ impl Shard {
             });
         }
 
-        self.admit(view, flow, message, received_at, now);
+        match read {
+            Ok(message) => self.admit(view, flow, message, received_at, now),
+            Err(malformed) => self.handle_malformed(&malformed, flow, octets, now),
+        }
+    }
+
+    /// Handles a message that can't be read. A response is traced, since its call waits for one.
+    fn handle_malformed(
+        &mut self,
+        malformed: &Malformed<'_>,
+        flow: Flow,
+        octets: &[u8],
+        now: Moment,
+    ) {
+        if malformed.response.is_some() {
+            let at = clock::on_wall(now);
+            self.effect_runner.tap.note(at, flow, false, octets);
+        }
+        self.endpoint.receive_malformed(malformed, &flow);
+        self.handle_events(now);
     }
 
     /// Handles a message of this shard. `fate` is that of a new INVITE; every other message is served.
@@ -330,6 +344,8 @@ impl Shard {
             true => self.endpoint.handle_flow_closed(flow, now),
             false => self.endpoint.handle_flow_lost(flow, &lost.fault, now),
         }
+        self.calls
+            .handle_unreachable(&mut self.endpoint, flow, &lost.fault, now);
         // A flow by name means any connection to that peer, so no particular connection has ended.
         if !flow.is_named() {
             self.calls.handle_flow_lost(flow, lost.proved);
@@ -364,7 +380,7 @@ impl Shard {
         {
             match lex(&octets, framing(flow)) {
                 Ok(message) => self.admit(&view, flow, message, received_at, now),
-                Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+                Err(malformed) => self.handle_malformed(&malformed, flow, &octets, now),
             }
         }
     }
@@ -385,7 +401,7 @@ impl Shard {
             Input::Lost(lost) => self.handle_lost_flow(&lost, now),
 
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
-            Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
+            Input::Hop(wanted, targets) => calls.handle_hop(endpoint, &wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
             // Media may have come while the report waited.
             Input::MediaSilent(call) if !self.effect_runner.is_silent(call) => {}

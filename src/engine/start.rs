@@ -61,6 +61,10 @@ impl Engine {
     /// The machine refuses sockets, media ports or threads.
     pub fn start(deps: EngineDeps, bound: Vec<BoundListener>) -> io::Result<Self> {
         let bound = SortedSockets::new(bound, deps.config.sip.shards);
+        // Beside the start: the first call would wait for it.
+        std::thread::Builder::new()
+            .name("numbering plans".into())
+            .spawn(trunkline_routing::country::load)?;
         let minter = minter(&deps.store, deps.node);
         let shards = bound.udp.len();
         let (inboxes, outlets): (Vec<Inbox>, Vec<InboxReceiver>) =

@@ -77,10 +77,17 @@ fn came(attempt: &Attempt) -> String {
     let code = attempt.sip_code.unwrap_or_default();
     let said = match attempt.outcome {
         AttemptOutcome::Answered => "it answered the call",
-        AttemptOutcome::SipStatus => return format!("it answered {code}"),
-        AttemptOutcome::Timeout => "no answer came in time",
-        AttemptOutcome::OnlyTrying => "only a 100 came in time",
-        AttemptOutcome::NotAnswered => "it rang and wasn't answered in time",
+        AttemptOutcome::SipStatus => match &attempt.detail {
+            Some(why) => return format!("it answered {code}: {why}"),
+            None => return format!("it answered {code}"),
+        },
+        // With a detail, an answer came that can't be read.
+        AttemptOutcome::Timeout | AttemptOutcome::OnlyTrying | AttemptOutcome::NotAnswered => {
+            return match &attempt.detail {
+                Some(unreadable) => unreadable.to_string(),
+                None => silence(attempt.outcome).to_owned(),
+            };
+        }
         AttemptOutcome::Unreachable => "it is unreachable",
         AttemptOutcome::ConnectionRefused => "the connection was refused",
         AttemptOutcome::ConnectTimeout => "the connection wasn't opened in time",
@@ -103,6 +110,17 @@ fn came(attempt: &Attempt) -> String {
     match &attempt.detail {
         Some(detail) => format!("{said}: {detail}"),
         None => said.to_owned(),
+    }
+}
+
+/// Silence of a target, by what came before it.
+fn silence(outcome: AttemptOutcome) -> &'static str {
+    if outcome == AttemptOutcome::OnlyTrying {
+        "only a 100 came in time"
+    } else if outcome == AttemptOutcome::NotAnswered {
+        "it rang and wasn't answered in time"
+    } else {
+        "no answer came in time"
     }
 }
 

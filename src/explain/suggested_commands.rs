@@ -40,7 +40,7 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
             Some(format!("trunkline agent list --org {org}"))
         }
         // Must be fixed at the PBX.
-        NearMiss::Number { .. } | NearMiss::To { .. } => None,
+        NearMiss::Number { .. } | NearMiss::To { .. } | NearMiss::Ambiguous { .. } => None,
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) const SIP_RECEIVED: &str = "trunkline_sip_responses_received_total";
 pub(super) const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
 /// Messages that weren't SIP.
 pub(super) const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
+/// Lines of messages that are no headers and were ignored.
+pub(super) const SIP_SKIPPED_LINES: &str = "trunkline_sip_ignored_lines_total";
 /// Messages dropped for lack of room, by `cause`.
 pub(super) const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
 /// Messages inside calls from an address that their dialog doesn't know, by `what` was done with them.
@@ -165,6 +167,11 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     (SIP_RECEIVED, "SIP responses received, by class", CLASS),
     (SIP_REQUESTS, "SIP requests received, by method", METHOD),
     (SIP_MALFORMED, "Messages received that are not SIP", Bare),
+    (
+        SIP_SKIPPED_LINES,
+        "Lines of messages that are no headers and were ignored",
+        Bare,
+    ),
     (
         SIP_DROPPED,
         "Messages dropped for lack of room, by cause",

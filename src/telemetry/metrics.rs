@@ -19,8 +19,9 @@ use super::catalogue::{
     HTTP_REQUESTS, HTTP_SECONDS, LOG_DROPPED, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS,
     POST_DIAL_DELAY, QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES,
     SETUP_SECONDS, SHARE_REFUSALS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_PROOFS,
-    SIP_RECEIVED, SIP_REQUESTS, SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS,
-    WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP, WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
+    SIP_RECEIVED, SIP_REQUESTS, SIP_RETRANSMISSIONS, SIP_SENT, SIP_SKIPPED_LINES, SIP_WITHHELD,
+    TRANSACTIONS, WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP, WEBHOOK_OLDEST, WEBHOOK_PENDING,
+    WEBHOOK_SECONDS, describe,
 };
 
 /// Upper bounds of each histogram's buckets, in the unit of its name.
@@ -311,6 +312,7 @@ pub struct ShardMetrics {
     received: Classes,
     requests: Requests,
     malformed: Counter,
+    skipped_lines: Counter,
     dropped: Counter,
     withheld: Counter,
     large_requests: Counter,
@@ -377,6 +379,7 @@ impl ShardMetrics {
             received: Classes::new(SIP_RECEIVED),
             requests: Requests::default(),
             malformed: counter!(SIP_MALFORMED),
+            skipped_lines: counter!(SIP_SKIPPED_LINES),
             dropped: counter!(SIP_DROPPED, "cause" => "overload"),
             withheld: counter!(SIP_WITHHELD),
             large_requests: counter!(SIP_LARGE),
@@ -429,6 +432,11 @@ impl ShardMetrics {
     /// Counts received messages that aren't SIP.
     pub fn malformed(&self, count: u64) {
         self.malformed.increment(count);
+    }
+
+    /// Counts lines of messages that are no headers.
+    pub fn skipped_lines(&self, count: u64) {
+        self.skipped_lines.increment(count);
     }
 
     /// Counts messages dropped for lack of room.
@@ -487,6 +495,7 @@ mod tests {
             shard.responses_received(486, 2);
             shard.responses_sent(777, 9);
             shard.malformed(1);
+            shard.skipped_lines(1);
             shard.dropped(1);
             shard.retransmissions(1, 2);
             shard.alive(1, 2, 3);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use trunkline_sip::header::text::printable;
+use trunkline_sip::wire::{Framing, lex};
 
 use trunkline_capture::message::Message;
 
@@ -92,6 +93,24 @@ pub fn label(message: &Message) -> String {
     }
 }
 
+/// Describes a message of a trace, with the line of it that can't be read, if there is one.
+pub fn summary(octets: &[u8], is_sent: bool) -> String {
+    let label = label(&Message::parse(octets));
+    if is_sent {
+        return label;
+    }
+    match lex(octets, Framing::Datagram) {
+        Err(malformed) => format!("{label}: can't be read, {malformed}"),
+        Ok(message) => match message.skipped_lines() {
+            Some(skipped) => format!(
+                "{label}: line {} is no header and was ignored",
+                skipped.first
+            ),
+            None => label,
+        },
+    }
+}
+
 /// Rung of the ladder: a message, or one of our decisions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rung {
@@ -158,6 +177,34 @@ mod tests {
             ["---> INVITE", "---> INVITE", "---> INVITE  [destination]"],
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named() {
+        let octets = |line: &str| {
+            format!(
+                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{line}\r\nContent-Length: 0\r\n\r\n"
+            )
+        };
+        for (name, line, is_sent, shown) in [
+            ("a header", "X-A: b", false, "200 OK (INVITE)"),
+            (
+                "a line that is none",
+                "stray",
+                false,
+                "200 OK (INVITE): line 7 is no header and was ignored",
+            ),
+            (
+                "a second To",
+                "To: <sip:e@f>",
+                false,
+                "200 OK (INVITE): can't be read, line 7: To occurs twice",
+            ),
+            ("one of ours", "stray", true, "200 OK (INVITE)"),
+        ] {
+            assert_eq!(summary(octets(line).as_bytes(), is_sent), shown, "{name}");
+        }
     }
 
     #[test]

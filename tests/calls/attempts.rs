@@ -82,6 +82,8 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let overlong = format!("X-Ticket: {}\r\n", "x".repeat(9_000)).leak();
 
+    let routes = "Record-Route: <sip:proxy.test;lr>\r\n".repeat(65).leak();
+
     let cases = [
         ("ICMP", at(nobody), "unreachable", None, "nobody listens"),
         (
@@ -118,6 +120,27 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             "sip_status",
             Some(503),
             "it answered 503",
+        ),
+        (
+            "503 with a line that is no header",
+            at(Responder::answering("503 Service Unavailable", "stray line\r\n").address),
+            "sip_status",
+            Some(503),
+            "it answered 503",
+        ),
+        (
+            "200 with a second To",
+            at(Responder::answering("200 OK", "To: <sip:x@second.test>\r\n").address),
+            "timeout",
+            None,
+            "it answered 200, which can't be read: line 7: To occurs twice",
+        ),
+        (
+            "200 with too many routes",
+            at(Responder::answering("200 OK", routes).address),
+            "sip_status",
+            Some(200),
+            "it answered 200: it has more than 64 Record-Routes",
         ),
         (
             "silence",

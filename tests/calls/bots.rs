@@ -182,6 +182,11 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     let informed = caller.talker.inform("application/dtmf-relay", info);
     assert_eq!(informed.status(), Some(200), "{informed:?}");
     assert_eq!(bot.event("dtmf")["dtmf"]["digit"], "5", "by INFO");
+    // Its sender needn't take a body that nobody reads for a key.
+    let unread = caller.talker.inform("text/plain", "d=1");
+    assert_eq!(unread.status(), Some(415), "{unread:?}");
+    let accepted = unread.header("Accept");
+    assert_eq!(accepted, Some("application/dtmf-relay, application/dtmf"));
 
     let id = call["id"].as_str().expect("an id");
     let during = media_rows(&daemon, id);

@@ -1,10 +1,12 @@
 //! Cases that the text of RFC 3261 decides: caller and runtime are bare sockets that check single lines.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
+use trunkline_testkit::peer::Transport;
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer, http};
 
 /// A caller authenticated by its address, and the runtime of the only agent.
 struct Call {
@@ -103,6 +105,153 @@ fn an_invite_is_told_its_timestamp_and_tag_and_a_second_one_that_it_is_early() {
     );
     assert_eq!(canceled.header("To"), refused.header("To"), "§9.2");
     assert_eq!(canceled.header("To"), progress.header("To"));
+}
+
+/// Lines and values that nobody needs (RFC 3261 §8.2.2).
+const UNNEEDED: &str = "stray line\r\n: no name\r\nTwo Words: x\r\nÜnïcode: x\r\nSession-Expires: abc\r\nMin-SE: -1\r\n\
+    x:\r\nContent-Encoding:\r\nX-Last: 4711\r\n";
+
+#[test]
+fn lines_that_nobody_needs_and_cannot_be_read_neither_refuse_a_call_nor_cross() {
+    let mut call = Call::new();
+    let own = call.caller.own;
+    let lines = format!("Contact: <sip:{own}>\r\n{UNNEEDED}Content-Type: application/sdp\r\n");
+    call.caller.send(call.text(1, "INVITE", &lines, SDP));
+    let invite = call.runtime.request("INVITE");
+
+    let own = call.runtime.own;
+    let lines = format!("Contact: <sip:{own}>\r\n{UNNEEDED}Content-Type: application/sdp\r\n");
+    call.runtime.answer(&invite, "200 OK", &lines, SDP);
+    let answer = call.caller.outcome("1 INVITE");
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    call.dialog.to = answer.value("To");
+    call.send(1, "ACK");
+    call.runtime.request("ACK");
+
+    for message in [&invite, &answer] {
+        assert_eq!(message.header("X-Last"), Some("4711"), "{message:?}");
+        let text = message.to_string();
+        for line in ["stray", "no name", "Two Words", "code: x", ": abc", ": -1"] {
+            assert!(!text.contains(line), "{line}: {text}");
+        }
+    }
+
+    // A BYE with such lines ends the call.
+    call.caller.send(call.text(2, "BYE", UNNEEDED, ""));
+    let bye = call.runtime.request("BYE");
+    call.runtime.reply(&bye, "200 OK", "");
+    assert_eq!(call.caller.outcome("2 BYE").status(), Some(200));
+
+    // A shard reports its counters once a second.
+    let counted = Deadline::after(Duration::from_secs(30)).poll(|| {
+        let (_, metrics) = http::get(call.daemon.setup.http, "/metrics", None)?;
+        let count = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("trunkline_sip_ignored_lines_total "))?;
+        (count.parse::<f64>().ok()? >= 12.0).then_some(())
+    });
+    assert!(counted.is_some(), "12 lines were ignored");
+
+    let id = call.daemon.record()["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let trace = call.daemon.shown(&format!("/phone/calls/{id}/trace"));
+    let said = "is no header and was ignored";
+    assert!(trace.to_string().contains(said), "{trace}");
+}
+
+#[test]
+fn a_refusal_names_the_part_that_cannot_be_used() {
+    let call = Call::new();
+    let uri = format!(
+        "sip:{}@{}",
+        call.daemon.setup.first_number,
+        call.daemon.sip()
+    );
+    let own = call.caller.own;
+    let routes = |count: usize| "Record-Route: <sip:proxy.test;lr>\r\n".repeat(count);
+    for (turn, (case, lines, status, said)) in [
+        (
+            "65 routes",
+            routes(65),
+            400,
+            "399 trunkline \"it has more than 64 Record-Routes\"",
+        ),
+        (
+            "an unreadable one",
+            "Record-Route: <sip:>\r\n".to_owned(),
+            400,
+            "399 trunkline \"its Record-Route can't be read\"",
+        ),
+        (
+            "a privacy that can't be met",
+            "Privacy: session;critical\r\n".to_owned(),
+            500,
+            "privacy_unavailable",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dialog = Dialog::calling(
+            &uri,
+            "+441632960001",
+            &format!("refused-{turn}"),
+            &call.caller,
+        );
+        let lines = format!("Contact: <sip:{own}>\r\n{lines}Content-Type: application/sdp\r\n");
+        let refused = call
+            .caller
+            .ask(&dialog.request(&call.caller, (1, "INVITE"), &lines, SDP));
+        assert_eq!(refused.status(), Some(status), "{case}: {refused:?}");
+        assert!(refused.to_string().contains(said), "{case}: {refused}");
+        call.caller.send(dialog.ack(&call.caller, 1, &refused));
+    }
+
+    // As many as may be: the runtime is called.
+    let dialog = Dialog::calling(&uri, "+441632960001", "routed", &call.caller);
+    let lines = format!(
+        "Contact: <sip:{own}>\r\n{}Content-Type: application/sdp\r\n",
+        routes(64)
+    );
+    call.caller
+        .send(dialog.request(&call.caller, (1, "INVITE"), &lines, SDP));
+    call.runtime.request("INVITE");
+}
+
+/// RFC 3261 §18.2.2.
+#[test]
+fn a_runtime_that_rings_answers_over_another_connection() {
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.1/32");
+    let (caller, runtime) = (Peer::new(setup.sip), Peer::listening(Transport::Tcp));
+    setup.runtime(&setup.first_agent, &runtime.uri("agent"));
+    let daemon = setup.serve();
+    let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
+    let mut dialog = Dialog::calling(&uri, "+441632960001", "rings", &caller);
+    let lines = format!(
+        "Contact: <sip:{}>\r\nContent-Type: application/sdp\r\n",
+        caller.own
+    );
+    caller.send(dialog.request(&caller, (1, "INVITE"), &lines, SDP));
+
+    let invite = runtime.request("INVITE");
+    runtime.reply(&invite, "180 Ringing", "");
+    caller.response(180);
+    let contact = runtime.uri("agent");
+    drop(runtime);
+    let after = caller.soon();
+    assert!(after.is_none(), "the call goes on: {after:?}");
+
+    let again = Peer::tcp(Ipv4Addr::LOCALHOST, daemon.sip());
+    let lines = format!("Contact: <{contact}>\r\nContent-Type: application/sdp\r\n");
+    again.answer(&invite, "200 OK", &lines, SDP);
+    let accepted = caller.outcome("1 INVITE");
+    assert_eq!(accepted.status(), Some(200), "{accepted:?}");
+    dialog.to = accepted.value("To");
+    caller.send(dialog.ack(&caller, 1, &accepted));
+    again.request("ACK");
 }
 
 #[test]

@@ -34,13 +34,18 @@ impl Call {
             return;
         }
 
+        let accepted = message.method() == Method::Invite && message.status() < 300;
+        // The ACK to this 2xx waited for the address of the peer's Contact, and can't wait any longer.
+        if accepted && cx.release_ack(client, message.to_tag().unwrap_or_default()) {
+            return;
+        }
+
         if let Some(pending) = self.bridge.requests.take(cx, client) {
             let leg = pending.leg;
             self.on_in_dialog_answer(cx, flow, pending, message);
             return self.bridge.forget_left(leg, self.joining.arriving());
         }
 
-        let accepted = message.method() == Method::Invite && message.status() < 300;
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
         // A fork that has lost, or a request that was given up. A 2xx that waits for its ACK on purpose isn't late.
         if accepted && !is_awaited && !self.bridge.is_winner(message) {

@@ -114,6 +114,9 @@ impl Call {
         Proving::from(&mut *self).note_answer(cx);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, runtime_call_id);
+        if let Some(permit) = &mut self.permit {
+            permit.end_setup();
+        }
         self.lifetime
             .limit(cx, self.bridge.key, self.outbound.as_deref());
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {

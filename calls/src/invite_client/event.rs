@@ -2,10 +2,10 @@
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
-use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
 use crate::context::Cx;
 use crate::credentials::{LegCredentials, PeerAddresses};
@@ -111,23 +111,13 @@ impl Accepted<'_> {
 
     /// Sends the ACK, without a body.
     pub(crate) fn acknowledge(&self, cx: &mut Cx<'_>) {
-        let destination = cx.next_flow(&self.dialog, self.flow);
         let write = |head: &mut Head<'_>| {
             self.dialog.ack_head(self.cseq, head);
             head.raw(&self.ack_lines);
         };
 
         cx.with_head(write, |cx, head| {
-            let request = Request {
-                method: Method::Ack,
-                token: "ACK",
-                uri: self.dialog.request_uri(),
-                head,
-                body: b"",
-            };
-            let tag = self.dialog.remote_tag();
-            cx.endpoint
-                .ack(self.client, tag, destination, &request, cx.now);
+            cx.acknowledge((self.client, self.flow), &self.dialog, head, b"");
         });
     }
 }

@@ -1,9 +1,9 @@
 //! The ACK to a 2xx to an INVITE of ours (RFC 3261 §13.2.2.4).
 
 use trunkline_sip::dialog::sdp;
-use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
 use super::Leg;
 use crate::context::Cx;
@@ -79,23 +79,12 @@ impl Leg {
             return;
         };
 
-        let flow = cx.next_flow(dialog, before);
         let write = |head: &mut Head<'_>| {
             dialog.ack_head(ack.cseq, head);
             head.raw(ack.lines);
         };
-
         cx.with_head(write, |cx, head| {
-            let request = Request {
-                method: Method::Ack,
-                token: "ACK",
-                uri: dialog.request_uri(),
-                head,
-                body,
-            };
-            // The transaction keeps the ACK, and repeats it for each retransmission of the 2xx.
-            cx.endpoint
-                .ack(ack.client, dialog.remote_tag(), flow, &request, cx.now);
+            cx.acknowledge((ack.client, before), dialog, head, body);
         });
     }
 

@@ -128,7 +128,8 @@ impl Leg {
             // A re-INVITE without a body asks for an offer.
             offers: new.offers || new.method == Method::Invite,
             had_sdp: !body.is_empty(),
-            connected: flow.connection != 0,
+            // Also if it goes beside the leg's connection, which is used if the other address can't be connected to.
+            connected: flow.connection != 0 || (before.connection != 0 && flow.peer != before.peer),
             // The SDP counts as the peer's once it is accepted (`ActiveLeg::note_refresh`).
             sdp: new.offers.then(|| sdp_of(body).into()),
             renewal: None,

@@ -303,23 +303,34 @@ pub(super) fn share(whole: Duration, random: u64) -> Duration {
     Duration::from_micros(u64::try_from(part).unwrap_or(micros))
 }
 
-/// Returns the expiry of our registration: that of our own Contact, else that of the whole answer (§10.2.4).
+/// Returns the expiry of our registration: that of our own Contact, else the least of those listed, else that of the whole answer (§10.2.4).
 fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
     let ours = Uri::parse(contact.as_bytes()).ok();
-    // The answer lists every Contact of the address of record, those of other devices as well.
-    let mut listed = message
-        .elements(HeaderName::Contact)
-        .filter_map(|element| NameAddr::parse(element).ok());
+    let whole = message.number(HeaderName::Expires).unwrap_or(asked);
+    let expiry = |listed: &NameAddr<'_>| {
+        let own = listed.param("expires").flatten();
+        let own = own.and_then(|value| text::delta_seconds(&text::unquote(value)));
+        own.unwrap_or(whole)
+    };
     let is_ours = |listed: &NameAddr<'_>| match (listed.parse_uri(), &ours) {
         (Ok(uri), Some(ours)) => uri.is_same(ours),
         _ => false,
     };
-    let own = listed
-        .find(is_ours)
-        .and_then(|contact| contact.param("expires").flatten())
-        .and_then(|value| text::delta_seconds(&text::unquote(value)));
-    own.or_else(|| message.number(HeaderName::Expires))
-        .unwrap_or(asked)
+
+    // The answer lists every Contact of the address of record, those of other devices as well.
+    let listed = message
+        .elements(HeaderName::Contact)
+        .filter_map(|element| NameAddr::parse(element).ok());
+    let mut least = None;
+    for contact in listed {
+        let seconds = expiry(&contact);
+        if is_ours(&contact) {
+            return seconds;
+        }
+        // A carrier may write our Contact as it sees it. Which of several it is isn't known, so that the first to end counts.
+        least = Some(least.map_or(seconds, |least: u32| least.min(seconds)));
+    }
+    least.unwrap_or(whole)
 }
 
 /// Escapes a user name for a URI (§25.1, user).
@@ -333,4 +344,61 @@ fn escaped(user: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_sip::wire::{Framing, lex};
+
+    #[test]
+    fn a_registration_lasts_as_long_as_its_contact() {
+        const OURS: &str = "sip:us@192.0.2.1:5060";
+        for (name, lines, seconds) in [
+            ("nothing", "", 3600),
+            ("the whole answer", "Expires: 600\r\n", 600),
+            (
+                "ours",
+                "Contact: <sip:us@192.0.2.1>;expires=120\r\nExpires: 600\r\n",
+                120,
+            ),
+            (
+                "ours without a time",
+                "Contact: <sip:us@192.0.2.1:5060>\r\nExpires: 600\r\n",
+                600,
+            ),
+            (
+                "ours among others",
+                "Contact: <sip:a@h>;expires=30, <sip:us@192.0.2.1:5060>;expires=120\r\n",
+                120,
+            ),
+            (
+                "the sole one, as the carrier sees it",
+                "Contact: <sip:us@203.0.113.9:1024>;expires=60\r\n",
+                60,
+            ),
+            (
+                "the least of several",
+                "Contact: <sip:a@h>;expires=300\r\nm: <sip:b@h>;expires=\"90\"\r\nExpires: 600\r\n",
+                90,
+            ),
+            (
+                "the sole one without a time",
+                "Contact: <sip:a@h>\r\nExpires: 600\r\n",
+                600,
+            ),
+            (
+                "one that can't be read",
+                "Contact: <sip:\r\nExpires: 600\r\n",
+                600,
+            ),
+        ] {
+            let octets = format!(
+                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:us@h>;tag=1\r\nTo: <sip:us@h>;tag=2\r\n\
+                 Call-ID: x\r\nCSeq: 1 REGISTER\r\n{lines}Content-Length: 0\r\n\r\n"
+            );
+            let answer = lex(octets.as_bytes(), Framing::Datagram).expect("an answer");
+            assert_eq!(granted(&answer, OURS, 3600), seconds, "{name}");
+        }
+    }
 }

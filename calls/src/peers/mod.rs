@@ -173,6 +173,8 @@ impl Peers {
         let (owner, reply) = match event {
             Event::Timeout { owner, .. } => (*owner, PeerReply::Silence),
             Event::TransportError { owner, fault, .. } => (*owner, PeerReply::Broken(fault)),
+            // It may still be followed by one that can be read.
+            Event::Unreadable { owner, .. } => return Self::owns(*owner),
             Event::NoAck { .. } => return false,
         };
         if !Self::owns(owner) {

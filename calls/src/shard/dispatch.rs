@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
+use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
@@ -147,6 +148,20 @@ impl Calls {
                 });
             }
 
+            Event::Unreadable {
+                tx,
+                owner,
+                response,
+            } => {
+                self.with_owner(owner, endpoint, now, |call, _| {
+                    if call.bridge.dials_by(tx)
+                        && let Some(dialing) = call.bridge.dialing_mut()
+                    {
+                        dialing.client.note_unreadable(response);
+                    }
+                });
+            }
+
             Event::NoAck { tx, owner } => {
                 if let Some(key) = key_of(owner) {
                     self.with_proof(key, endpoint, now, |proof, cx| proof.on_no_ack(cx, tx));
@@ -227,11 +242,43 @@ impl Calls {
     /// Handles the result of [`Effect::ResolveHop`](crate::Effect::ResolveHop).
     pub fn handle_hop(
         &mut self,
+        endpoint: &mut Endpoint,
         wanted: &target::UnresolvedTarget,
         targets: Vec<target::Target>,
         now: Moment,
     ) {
         self.core.resolver_cache.learn(wanted, targets, now);
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            attempt_counter: &mut AttemptCounter::default(),
+            now,
+        };
+        cx.release_acks_to(wanted);
+    }
+
+    /// Handles a flow that could not be opened, or broke.
+    pub fn handle_unreachable(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: &Flow,
+        fault: &Fault,
+        now: Moment,
+    ) {
+        let is_refused = match fault {
+            Fault::Refused | Fault::NotOpened | Fault::Unreachable(_) => true,
+            Fault::Closed | Fault::NotSecured(_) | Fault::TooMany => false,
+        };
+        // A connection of its own would have been opened.
+        if is_refused && flow.transport.is_reliable() && flow.connection == 0 {
+            let mut cx = Cx {
+                core: &mut self.core,
+                endpoint,
+                attempt_counter: &mut AttemptCounter::default(),
+                now,
+            };
+            cx.note_unreachable(flow.peer);
+        }
     }
 
     /// Handles the result of [`Effect::FindContact`](crate::Effect::FindContact).

@@ -203,6 +203,7 @@ impl Calls {
             LimitReached::Trunk => Reason::TrunkBusy,
             LimitReached::Org => Reason::OrgBusy,
             LimitReached::Outbound => Reason::OutboundBusy,
+            LimitReached::Caller => Reason::CallerBusy,
             LimitReached::Node => Reason::Overload,
         })?;
 

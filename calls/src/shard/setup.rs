@@ -8,11 +8,11 @@ use trunkline_model::invite_facts::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
+use trunkline_sip::dialog::{self, Dialog};
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
+use trunkline_sip::header::{privacy, text};
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::HeaderName;
 use trunkline_sip::wire::print::Head;
@@ -35,7 +35,7 @@ use crate::joining::Joining;
 use crate::keep_alive;
 use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
 use crate::lifetime::Lifetime;
-use crate::limits::{Claim, LimitReached, Permit};
+use crate::limits::{Claim, LimitReached, Limits, Permit};
 use crate::media_rules::MediaRules;
 use crate::privacy::{ANONYMOUS_USER, CallerIdentity};
 use crate::refusal::Reason;
@@ -198,16 +198,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 org_claim(org),
                 self.trunk_claim(),
                 agent_claim(org, agent),
+                self.setup_claim(&cx.core.limits, &decision),
                 cx.now,
             ) {
                 Ok(permit) => {
-                    let trunk = org.routing.trunk.as_ref();
-                    let trunk = trunk.map_or(org.routing.id, |trunk| trunk.id);
-                    let (caller, called) = (&decision.caller.raw, &decision.dialled.raw);
-                    if !cx.core.limits.admits(caller, called, trunk, cx.now) {
-                        return Err(SetupRefusal::refused(decision, Reason::SetupsRepeat));
-                    }
-
                     return Ok(Chosen {
                         decision,
                         permit,
@@ -222,6 +216,9 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 }
                 Err(LimitReached::Org | LimitReached::Outbound) => {
                     return Err(SetupRefusal::refused(decision, Reason::OrgBusy));
+                }
+                Err(LimitReached::Caller) => {
+                    return Err(SetupRefusal::refused(decision, Reason::CallerBusy));
                 }
                 Err(LimitReached::Node) => {
                     return Err(SetupRefusal::refused(decision, Reason::Overload));
@@ -305,6 +302,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 let lacking = lacking_options(self.caller.message).unwrap_or_default();
                 head.line("Unsupported", &lacking);
             }
+            400 if Dialog::uas(self.caller.message, b"").is_none() => {
+                let why = dialog::unusable_because(self.caller.message);
+                head.fmt("Warning", format_args!("399 trunkline \"{why}\""));
+            }
             422 => head.number("Min-SE", MIN_SE.into()),
             503 => head.number("Retry-After", config.retry_after.into()),
             _ => {}
@@ -381,6 +382,19 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             })
     }
 
+    /// Claim of the caller's set-up to the called number. Callers that withhold their number aren't one caller.
+    fn setup_claim(&self, limits: &Limits, decision: &Decision) -> Option<Claim> {
+        let (caller, called) = (&decision.caller, &decision.dialled);
+        if self.caller.facts.anonymous || caller.raw.is_empty() {
+            return None;
+        }
+        let org = &self.caller.org.routing;
+        let trunk = org.trunk.as_ref().map_or(org.id, |trunk| trunk.id);
+        let caller = target::written(caller.e164, &caller.raw);
+        let called = target::written(called.e164, &called.raw);
+        limits.setup_claim(&caller, &called, trunk)
+    }
+
     /// Records the start of an accepted call and makes its legs. The agent is called later, by `call::proving`.
     fn begin(self, cx: &mut Cx<'_>, chosen: Chosen) -> Option<Call> {
         let Chosen {
@@ -432,7 +446,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
 
-        let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
+        let identity = CallerIdentity::of(message, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
         caller.abilities = Abilities::of(message);
         caller.is_sips = sips::wants_sips(message.request_uri(), &new.dialog);
@@ -544,6 +558,9 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     if lacking_options(message).is_some() {
         return Err(Reason::BadExtension);
     }
+    if privacy::is_unmet(message.all(HeaderName::Privacy)) {
+        return Err(Reason::PrivacyUnavailable);
+    }
 
     // Without a usable Contact, From and Record-Route there is no dialog.
     let dialog = Dialog::uas(message, b"").ok_or(Reason::BadRequest)?;
@@ -551,7 +568,6 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     match session {
         Ok(session) => Ok(NewDialog { dialog, session }),
         Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),
-        Err(Unacceptable::Unreadable) => Err(Reason::BadRequest),
     }
 }
 

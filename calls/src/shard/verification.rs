@@ -63,6 +63,7 @@ impl Calls {
         let permit = self.core.limits.acquire_verification(org.holder());
         let permit = permit.map_err(|full| match full {
             LimitReached::Org => Reason::OrgBusy,
+            LimitReached::Caller => Reason::CallerBusy,
             LimitReached::Node
             | LimitReached::Outbound
             | LimitReached::Trunk

@@ -11,6 +11,7 @@ use super::transferee::Transferee;
 use crate::bridge::Bridge;
 use crate::context::Cx;
 use crate::effect::Effect;
+use crate::info_body::KeyBody;
 use crate::transfer::Requester;
 
 impl Bridge {
@@ -65,19 +66,15 @@ fn place(digit: u8) -> Option<usize> {
 
 /// The key in an INFO: `Signal=5` of `application/dtmf-relay`, or the bare key of `application/dtmf`. Ten and eleven are `*` and `#`.
 fn key(kind: &[u8], body: &[u8]) -> Option<char> {
-    let kind = kind.split(|octet| *octet == b';').next()?.trim_ascii();
-    let signal = if kind.eq_ignore_ascii_case(b"application/dtmf-relay") {
-        body.split(|octet| *octet == b'\n').find_map(|line| {
+    let signal = match KeyBody::of(kind)? {
+        KeyBody::Relay => body.split(|octet| *octet == b'\n').find_map(|line| {
             let at = line.iter().position(|octet| *octet == b'=')?;
             let (name, value) = line.split_at(at);
             name.trim_ascii()
                 .eq_ignore_ascii_case(b"signal")
                 .then_some(value[1..].trim_ascii())
-        })?
-    } else if kind.eq_ignore_ascii_case(b"application/dtmf") {
-        body.trim_ascii()
-    } else {
-        return None;
+        })?,
+        KeyBody::Bare => body.trim_ascii(),
     };
 
     match signal {

@@ -2,8 +2,69 @@
 
 use crate::world::{RECEPTION, SALES, SUPPORT, World, foreign_id};
 use trunkline_routing::{
-    AgentState, Decision, Outcome, Step, StepFinding, StepPlace, TrailEntry, decide,
+    AgentState, Decision, NearMiss, Outcome, Step, StepFinding, StepPlace, TrailEntry, decide,
 };
+
+/// A number as it is dialled from Singapore, by two habits.
+#[test]
+fn digits_that_can_mean_two_numbers_are_named() {
+    let world = |held: &[&str]| {
+        let mut world = World::new(&[RECEPTION]);
+        let trunk = world.org.trunk.as_mut().expect("a trunk");
+        trunk.default_country = "SG".parse().ok();
+        for number in held {
+            world = world.assigned(number, RECEPTION);
+        }
+        world.dialled("0012015550123").decide()
+    };
+    let (egypt, usa) = ("+2015550123", "+12015550123");
+    for (name, held, read, other) in [
+        (
+            "neither is held: the country's own reading",
+            &[][..],
+            egypt,
+            Some(usa),
+        ),
+        ("the held one", &[usa], usa, None),
+        (
+            "the held one, by the country's own reading",
+            &[egypt],
+            egypt,
+            None,
+        ),
+        (
+            "both are held: the country's own reading",
+            &[usa, egypt],
+            egypt,
+            Some(usa),
+        ),
+    ] {
+        let decision = world(held);
+        assert_eq!(
+            decision
+                .dialled
+                .e164
+                .map(|number| number.to_string())
+                .as_deref(),
+            Some(read),
+            "{name}"
+        );
+        let near = decision.near_misses.first();
+        let named = match near {
+            Some(NearMiss::Ambiguous { other, .. }) => Some(other.to_string()),
+            Some(near) => panic!("{name}: {near}"),
+            None => None,
+        };
+        assert_eq!(named.as_deref(), other, "{name}");
+    }
+    let said = world(&[]).sentences().join(" ");
+    assert!(
+        said.contains(
+            "\"0012015550123\" was read as +2015550123, and can mean +12015550123 as well"
+        ),
+        "{said}"
+    );
+}
 
 fn chosen(world: &World) -> Outcome {
     world.decide().outcome

@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod compared;
+mod connection_line;
 pub mod direction;
 mod payload;
 mod route_set;
@@ -48,6 +49,20 @@ const ROUTES: usize = 4;
 #[error("a CSeq that isn't above the last one")]
 pub struct OutOfOrder;
 
+/// Reason why a message makes no dialog: a sentence about its header that can't be used.
+pub fn unusable_because(message: &Message<'_>) -> &'static str {
+    if message.is_cut() {
+        return "its header has too many or too long lines";
+    }
+    match route_set::as_recorded(message) {
+        Err(fault) => fault.as_str(),
+        Ok(_) if message.is_request() && contact(message).is_none() => {
+            "its Contact is missing or can't be read"
+        }
+        Ok(_) => "its From, To or Contact is too long",
+    }
+}
+
 impl Dialog {
     /// The dialog that our answer to `invite` creates, under our To-tag (RFC 3261 §12.1.1). `None` if the INVITE has no
     /// usable Contact, From or Record-Route.
@@ -58,7 +73,7 @@ impl Dialog {
             remote: Address::new(invite.from_uri(), invite.from_tag())?,
             // RFC 3261 §8.1.1.8: an INVITE must have one. Without it no request of ours could reach the peer.
             target: contact(invite)?,
-            routes: &route_set::as_recorded(invite)?,
+            routes: &route_set::as_recorded(invite).ok()?,
         };
         Self::new(&parts, 0, Some(invite.cseq().number))
     }
@@ -84,7 +99,7 @@ impl Dialog {
         if response.is_cut() {
             return None;
         }
-        Self::of_answer(request_uri, response, &route_set::reversed(response)?)
+        Self::of_answer(request_uri, response, &route_set::reversed(response).ok()?)
     }
 
     /// [`Dialog::uac`] without a route set, for an answer whose routes can't be read. It serves to send BYE to the answer's source.
@@ -151,7 +166,7 @@ impl Dialog {
         let target = contact(message).unwrap_or(self.part(TARGET));
         // RFC 3261 §12.2: Record-Route in later messages doesn't "cause the dialog's route set to be modified".
         let routes = (!self.confirmed && is_success(message) && message.method() == Method::Invite)
-            .then(|| route_set::reversed(message))
+            .then(|| route_set::reversed(message).ok())
             .flatten();
         let routes = routes.as_deref().unwrap_or(self.part(ROUTES));
         // Nearly every refresh repeats both, and then no new buffer is made.

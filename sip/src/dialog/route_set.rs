@@ -8,39 +8,60 @@ use crate::header::uri::Uri;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
 
-/// Most routes of a dialog, and most octets of all of them: each leg of a call keeps a set for each of its early dialogs. A longer set
-/// counts as unreadable.
-const MOST_ROUTES: usize = 16;
-const MOST_OCTETS: usize = 4_096;
+/// Most routes of a dialog, and most octets of all of them: each leg of a call keeps a set for each of its early dialogs.
+const MOST_ROUTES: usize = 64;
+const MOST_OCTETS: usize = 8_192;
 
-/// The routes in the order of the Record-Route headers, for the UAS. `None` if one of them is unreadable, or they are too many.
-pub(super) fn as_recorded(message: &Message<'_>) -> Option<Vec<u8>> {
+/// Reason why a route set can't be used.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum RouteFault {
+    Unreadable,
+    TooMany,
+    TooLong,
+}
+
+impl RouteFault {
+    /// The reason as a sentence about the message.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "its Record-Route can't be read",
+            Self::TooMany => "it has more than 64 Record-Routes",
+            Self::TooLong => "its Record-Routes have more than 8192 octets",
+        }
+    }
+}
+
+/// The routes in the order of the Record-Route headers, for the UAS.
+pub(super) fn as_recorded(message: &Message<'_>) -> Result<Vec<u8>, RouteFault> {
     joined(message.elements(HeaderName::RecordRoute))
 }
 
 /// The routes in the reverse order, for the UAC.
-pub(super) fn reversed(message: &Message<'_>) -> Option<Vec<u8>> {
+pub(super) fn reversed(message: &Message<'_>) -> Result<Vec<u8>, RouteFault> {
     let elements: Vec<_> = message.elements(HeaderName::RecordRoute).collect();
     joined(elements.into_iter().rev())
 }
 
-fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
+fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Result<Vec<u8>, RouteFault> {
     let mut routes = Vec::new();
     for (before, element) in elements.enumerate() {
-        let route = NameAddr::parse(element).ok()?;
         // An unreadable route isn't left out, since requests would then go around a proxy that has to stay in the path.
-        route.parse_uri().ok()?;
+        let route = NameAddr::parse(element).map_err(|_| RouteFault::Unreadable)?;
+        route.parse_uri().map_err(|_| RouteFault::Unreadable)?;
         if !routes.is_empty() {
             routes.push(b',');
         }
         for piece in [b"<", route.uri, b">", route.params] {
             routes.extend_from_slice(piece);
         }
-        if before >= MOST_ROUTES || routes.len() > MOST_OCTETS {
-            return None;
+        if before >= MOST_ROUTES {
+            return Err(RouteFault::TooMany);
+        }
+        if routes.len() > MOST_OCTETS {
+            return Err(RouteFault::TooLong);
         }
     }
-    Some(routes)
+    Ok(routes)
 }
 
 /// The URI of the first route.
@@ -81,12 +102,12 @@ mod tests {
 
     #[test]
     fn a_route_set_is_bounded() {
-        for (name, number, length, is_taken) in [
-            ("as many as may be", 16, 200, true),
-            ("one more", 17, 20, false),
-            ("too long together", 16, 300, false),
-            ("as long as may be", 1, 4_085, true),
-            ("one octet more", 1, 4_086, false),
+        for (name, number, length, fault) in [
+            ("as many as may be", 64, 100, None),
+            ("one more", 65, 20, Some(RouteFault::TooMany)),
+            ("too long together", 64, 200, Some(RouteFault::TooLong)),
+            ("as long as may be", 2, 4_084, None),
+            ("one octet more", 2, 4_085, Some(RouteFault::TooLong)),
         ] {
             let route = format!("Record-Route: <sip:{}@h;lr>\r\n", "p".repeat(length));
             let octets = format!(
@@ -95,8 +116,8 @@ mod tests {
                 route.repeat(number)
             );
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
-            assert_eq!(as_recorded(&message).is_some(), is_taken, "{name}");
-            assert_eq!(reversed(&message).is_some(), is_taken, "{name}");
+            assert_eq!(as_recorded(&message).err(), fault, "{name}");
+            assert_eq!(reversed(&message).err(), fault, "{name}");
         }
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! It reads leniently, in one pass over the lines. It writes each description anew and copies only what an answer must repeat.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::connection_line::Connection;
 pub use super::payload::{AudioPayload, Codec, Format, PayloadTypes};
 
 /// Most media sections in one description. A description with more is refused.
@@ -66,11 +68,11 @@ pub struct AudioAnswer {
 }
 
 /// Nothing in the offer can be accepted; the answer is 488.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct NoMatch {
-    /// Missing part, as a sentence without its full stop.
-    pub what: &'static str,
+    /// Missing part, or the line that can't be read, as a sentence without its full stop.
+    pub what: Cow<'static, str>,
 }
 
 /// Answers an offer with its first usable audio stream and disables all others. `session_id` and `version` go into the origin line:
@@ -128,6 +130,13 @@ pub fn version_for(offer: &[u8], near: IpAddr) -> IpVersion {
     match !is_met(near) && is_met(other) {
         true => other,
         false => near,
+    }
+}
+
+/// The line of an offer that can't be read, by its letter and its number from 1. Its text is the peer's, and isn't repeated.
+fn unreadable(letter: char, line: usize) -> NoMatch {
+    NoMatch {
+        what: format!("Line {line} of the offer ({letter}=) can't be read").into(),
     }
 }
 
@@ -375,6 +384,8 @@ struct Media<'a> {
     protocol: &'a [u8],
     formats: &'a [u8],
     remote: Option<SocketAddr>,
+    /// Number of the connection line that applies and has no address.
+    unread: Option<usize>,
     direction: Direction, // the peer's
     maps: Vec<(u8, Mapped)>,
 }
@@ -391,7 +402,7 @@ enum Mapped {
 /// Session-level values, which apply to a section that has none of its own.
 #[derive(Copy, Clone)]
 struct Defaults {
-    ip: Option<IpAddr>,
+    connection: Connection,
     direction: Direction,
 }
 
@@ -402,17 +413,17 @@ impl<'a> Description<'a> {
             media: Vec::new(),
         };
         let mut defaults = Defaults {
-            ip: None,
+            connection: Connection::default(),
             direction: Direction::SendRecv,
         };
         let mut begins = false;
 
-        for line in body.split(|octet| *octet == b'\n') {
+        for (before, line) in body.split(|octet| *octet == b'\n').enumerate() {
             let [key, b'=', value @ ..] = line.trim_ascii_end() else {
                 continue;
             };
             begins |= *key == b'v';
-            description.line(*key, value, &mut defaults)?;
+            description.line((*key, before + 1), value, &mut defaults)?;
         }
 
         // A body without a `v=` line is no SDP. The line needn't be the first, since the SDP may be one of several parts.
@@ -420,17 +431,22 @@ impl<'a> Description<'a> {
             Ok(description)
         } else {
             Err(NoMatch {
-                what: "The body is no session description",
+                what: "The body is no session description".into(),
             })
         }
     }
 
-    fn line(&mut self, key: u8, value: &'a [u8], defaults: &mut Defaults) -> Result<(), NoMatch> {
+    fn line(
+        &mut self,
+        (key, line): (u8, usize),
+        value: &'a [u8],
+        defaults: &mut Defaults,
+    ) -> Result<(), NoMatch> {
         match (key, self.media.last_mut()) {
-            (b'm', _) => self.media_line(value, *defaults)?,
+            (b'm', _) => self.media_line(value, line, *defaults)?,
             (b't', None) => self.time = value,
-            (b'c', None) => defaults.ip = connection(value),
-            (b'c', Some(media)) => media.connect(connection(value)),
+            (b'c', None) => defaults.connection = Connection::read(value, line),
+            (b'c', Some(media)) => media.connect(Connection::read(value, line)),
             (b'a', None) => {
                 defaults.direction = Direction::read(value).unwrap_or(defaults.direction)
             }
@@ -453,20 +469,26 @@ impl<'a> Description<'a> {
         } else if !audio().any(|media| media.is_plain() && media.payload().is_some()) {
             "The offer holds no G.711 (PCMU or PCMA) over plain RTP, and nothing else is spoken here"
         } else {
+            if let Some(line) = self.media.iter().find_map(Media::unread_connection) {
+                return unreadable('c', line);
+            }
             "The offer's audio is at a host name, or at an address of another IP version than ours"
         };
-        NoMatch { what }
+        NoMatch { what: what.into() }
     }
 
-    fn media_line(&mut self, value: &'a [u8], defaults: Defaults) -> Result<(), NoMatch> {
+    fn media_line(
+        &mut self,
+        value: &'a [u8],
+        line: usize,
+        defaults: Defaults,
+    ) -> Result<(), NoMatch> {
         if self.media.len() == MOST_MEDIA {
             return Err(NoMatch {
-                what: "The offer holds too many streams",
+                what: "The offer holds too many streams".into(),
             });
         }
-        let media = Media::read(value, defaults).ok_or(NoMatch {
-            what: "The offer can't be read",
-        })?;
+        let media = Media::read(value, defaults).ok_or_else(|| unreadable('m', line))?;
         self.media.push(media);
         Ok(())
     }
@@ -486,16 +508,24 @@ impl<'a> Media<'a> {
             protocol,
             formats,
             remote: None,
+            unread: None,
             direction: defaults.direction,
             maps: Vec::new(),
         };
 
-        media.connect(defaults.ip);
+        media.connect(defaults.connection);
         Some(media)
     }
 
-    fn connect(&mut self, ip: Option<IpAddr>) {
-        self.remote = ip.map(|ip| SocketAddr::new(ip, self.port));
+    fn connect(&mut self, connection: Connection) {
+        self.remote = connection.ip.map(|ip| SocketAddr::new(ip, self.port));
+        self.unread = connection.unread;
+    }
+
+    /// The connection line that keeps an audio stream from being used.
+    fn unread_connection(&self) -> Option<usize> {
+        self.unread
+            .filter(|_| self.kind == b"audio" && self.port != 0)
     }
 
     fn attribute(&mut self, value: &[u8]) {
@@ -606,16 +636,6 @@ impl<'a> Media<'a> {
             body.extend_from_slice(piece);
         }
     }
-}
-
-/// Reads the value of a connection line, such as `IN IP4 192.0.2.1`, perhaps with the `/127` of a multicast group. `None` for a host name,
-/// which isn't looked up.
-fn connection(value: &[u8]) -> Option<IpAddr> {
-    let address = value
-        .strip_prefix(b"IN IP4 ")
-        .or_else(|| value.strip_prefix(b"IN IP6 "))?;
-    let address = address.split(|octet| *octet == b'/').next()?;
-    std::str::from_utf8(address).ok()?.trim().parse().ok()
 }
 
 /// Reads the value of an rtpmap, such as `101 telephone-event/8000`. The number of channels may follow; it is 1 where absent.

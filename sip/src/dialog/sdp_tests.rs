@@ -38,6 +38,41 @@ const HEAD: &str =
     "v=0\r\no=alice 1 1 IN IP4 192.0.2.1\r\ns=call\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n";
 
 #[test]
+fn a_line_that_cannot_be_read_is_named() {
+    let media = "m=audio 10500 RTP/AVP 0\r\n";
+    for (case, offer, what) in [
+        (
+            "an address in brackets",
+            format!("v=0\r\no=a 1 1 IN IP4 h\r\ns=-\r\nc=IN IP6 [::1]\r\nt=0 0\r\n{media}"),
+            "Line 4 of the offer (c=) can't be read",
+        ),
+        (
+            "a line of the stream",
+            format!("{HEAD}{media}c=in ip4 192.0.2.1\r\n"),
+            "Line 7 of the offer (c=) can't be read",
+        ),
+        (
+            "a media line",
+            format!("{HEAD}m=audio 10500\r\n"),
+            "Line 6 of the offer (m=) can't be read",
+        ),
+        (
+            "another codec",
+            format!("{HEAD}m=audio 10500 RTP/AVP 18\r\n"),
+            "The offer holds no G.711 audio over plain RTP",
+        ),
+        (
+            "a stream that is off",
+            format!("{HEAD}m=audio 0 RTP/AVP 0\r\nc=IN IP6 [::1]\r\nm=audio 9 RTP/AVP 18\r\n"),
+            "The offer holds no G.711 audio over plain RTP",
+        ),
+    ] {
+        let refused = answer(&offer).expect_err(case);
+        assert_eq!(refused.to_string(), what, "{case}");
+    }
+}
+
+#[test]
 fn an_offer_of_asterisk_is_answered_in_full() {
     let offer = format!(
         "{HEAD}m=audio 10500 RTP/AVP 8 0 101\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:0 PCMU/8000\r\n\
@@ -586,7 +621,7 @@ proptest! {
         let count = |body: &[u8]| body.split(|octet| *octet == b'\n').filter(|line| line.starts_with(b"m=")).count();
         if let Ok(answer) = answer_audio(&offer, local(), 1, 1) {
             prop_assert_eq!(count(&answer.body), count(&offer));
-            let theirs = Description::read(&answer.body).map_err(|fault| TestCaseError::fail(fault.what))?;
+            let theirs = Description::read(&answer.body).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
             prop_assert_eq!(theirs.media.iter().any(|media| media.port != 0), answer.audio.is_some());
             prop_assert_eq!(count(&reject(&offer, local())), count(&offer));
         }

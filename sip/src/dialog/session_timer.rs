@@ -38,9 +38,6 @@ pub enum Unacceptable {
         /// The shortest interval that we accept, in seconds.
         min_se: u32,
     },
-    /// Its Session-Expires or Min-SE is no number of seconds: 400 (RFC 3261 §21.4.1).
-    #[error("a session interval that is no number of seconds")]
-    Unreadable,
 }
 
 impl SessionTimer {
@@ -55,8 +52,10 @@ impl SessionTimer {
         ours: u32,
     ) -> Result<Option<Self>, Unacceptable> {
         let knows_timers = request.has_token(HeaderName::Supported, "timer");
-        let asked = readable(request, HeaderName::SessionExpires, SessionExpires::parse)?;
-        let least = readable(request, HeaderName::MinSe, header::min_se)?;
+        // A value that is no number of seconds asks for nothing: the call can do without it (RFC 3261 §8.2.2).
+        let asked = request.first(HeaderName::SessionExpires);
+        let asked = asked.and_then(SessionExpires::parse);
+        let least = request.first(HeaderName::MinSe).and_then(header::min_se);
         let least = least.unwrap_or(LEAST).max(min_se);
 
         let Some(asked) = asked else {
@@ -192,18 +191,6 @@ impl SessionTimer {
     }
 }
 
-/// Applies `read` to a header, if the header is present.
-fn readable<T>(
-    request: &Message<'_>,
-    name: HeaderName,
-    read: impl Fn(&[u8]) -> Option<T>,
-) -> Result<Option<T>, Unacceptable> {
-    let value = request.first(name);
-    value
-        .map(|value| read(value).ok_or(Unacceptable::Unreadable))
-        .transpose()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,19 +284,16 @@ mod tests {
             ),
             // What can't be read.
             (
-                "unreadable",
+                "unreadable: as absent",
                 "Supported: timer\r\nSession-Expires: soon\r\n",
-                Err(Unacceptable::Unreadable),
+                timer(1800, true),
             ),
-            (
-                "below nothing",
-                "Session-Expires: -1\r\n",
-                Err(Unacceptable::Unreadable),
-            ),
+            ("below nothing", "Session-Expires: -1\r\n", Ok(None)),
+            ("empty", "x:\r\n", Ok(None)),
             (
                 "an unreadable minimum",
                 "Supported: timer\r\nMin-SE: -90\r\n",
-                Err(Unacceptable::Unreadable),
+                timer(1800, true),
             ),
         ] {
             assert_eq!(uas(lines), agreed, "{name}");

@@ -2,7 +2,7 @@
 //! datagram is printed in its shortest form (§18.1.1); the sender decides which transport carries it.
 
 use crate::fault::Fault;
-use crate::flow::Flow;
+use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
 use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
@@ -12,7 +12,7 @@ use crate::transaction::sketch::IdentifyingHeaders;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::wire::compact::{LARGEST_DATAGRAM, compact};
-use crate::wire::{HeaderName, Message, Method, print};
+use crate::wire::{HeaderName, Malformed, Message, Method, UnreadableResponse, print};
 
 use super::budget::MOST_FOR_ONE;
 use super::machines::Client;
@@ -306,6 +306,39 @@ impl Endpoint {
         self.accept_response(tx, message, now)
     }
 
+    /// Reports a response that can't be read to the owner of its request, if it came from where the request went.
+    pub(super) fn receive_unreadable(
+        &mut self,
+        malformed: &Malformed<'_>,
+        response: &Message<'_>,
+        flow: &Flow,
+    ) {
+        let branch = response.top_via().branch;
+        let branch = branch.and_then(|branch| self.minter.read_branch(branch));
+        let branch = branch.filter(|key| key.node == self.minter.node());
+        let tx = branch.and_then(|key| self.clients.find(u128::from(key.bits)));
+        let Some((tx, entry)) = tx.and_then(|tx| Some((tx, self.clients.entry(tx)?))) else {
+            return;
+        };
+
+        let sent = entry.flow();
+        if entry.machine.is_answered()
+            || !sent.transport.admits(flow.transport)
+            || !sent.is_with(flow)
+        {
+            return;
+        }
+        self.events.push_back(Event::Unreadable {
+            tx: ClientTx(tx),
+            owner: entry.owner,
+            response: UnreadableResponse {
+                status: response.status(),
+                fault: malformed.fault,
+                line: malformed.line,
+            },
+        });
+    }
+
     /// Handles a response to that request, whatever its source.
     pub fn accept_response<'m>(
         &mut self,
@@ -403,6 +436,20 @@ impl Endpoint {
             let Some(entry) = self.clients.entry(handle) else {
                 continue;
             };
+            // RFC 3261 §18.2.2: if the connection is no longer open, "the server SHOULD open a connection" for the response. The user's
+            // deadline ends the wait for a peer that doesn't. Its CANCEL takes another connection.
+            let flow = entry.flow();
+            let is_closed = *fault == Fault::Closed && flow.transport.is_reliable();
+            if is_closed && entry.machine.outlives_connection() {
+                if flow.connection != 0 && flow.transport == Transport::Tcp {
+                    let any = Flow {
+                        connection: 0,
+                        ..flow
+                    };
+                    self.clients.move_to(handle, any);
+                }
+                continue;
+            }
             // An answered transaction has only repetitions left to absorb, and its user knows the outcome.
             if !entry.machine.is_answered() {
                 let (tx, owner) = (ClientTx(handle), entry.owner);

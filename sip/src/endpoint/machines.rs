@@ -15,6 +15,14 @@ pub(super) enum Client {
 }
 
 impl Client {
+    /// Returns whether the request goes on without its connection.
+    pub(super) const fn outlives_connection(&self) -> bool {
+        match self {
+            Self::Invite(invite) => invite.has_progress(),
+            Self::Other(_) => false,
+        }
+    }
+
     pub(super) fn is_answered(&self) -> bool {
         match self {
             Self::Invite(invite) => invite.is_answered(),

@@ -31,7 +31,7 @@ use crate::transaction::table::Table;
 use crate::transaction::timer::{FiredTimer, Times};
 use crate::transaction::tombstone::Tombstones;
 use crate::wheel::Wheel;
-use crate::wire::Message;
+use crate::wire::{Message, UnreadableResponse};
 
 pub use crate::transaction::table::{ClientTx, Owner, ServerTx, TableFull};
 pub use crate::transaction::timer::Tx;
@@ -120,7 +120,7 @@ pub enum Received<'m> {
     StrayResponse(Message<'m>),
 }
 
-/// Event that no message caused: a timer fired, or a flow broke.
+/// Event that no readable message caused: a timer fired, or a flow broke.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), not even to a cancelled INVITE (RFC 3261 §9.1).
@@ -138,6 +138,15 @@ pub enum Event {
         owner: Owner,
         /// The transport's error.
         fault: Fault,
+    },
+    /// A response came that can't be read and was dropped. The request goes on.
+    Unreadable {
+        /// The request.
+        tx: ClientTx,
+        /// The owner given with it.
+        owner: Owner,
+        /// The response.
+        response: UnreadableResponse,
     },
     /// No ACK came for a 2xx within 64*T1 (RFC 3261 §13.3.1.4).
     NoAck {
@@ -170,6 +179,8 @@ pub struct Counts {
 pub struct Stats {
     /// Messages that the lexer refused.
     pub malformed: u64,
+    /// Lines of messages that are no headers and were skipped.
+    pub skipped_lines: u64,
     /// Messages that were ignored: responses without a request of ours, requests out of place.
     pub dropped: u64,
     /// Responses that were ignored because they came by a less secure transport than their request.

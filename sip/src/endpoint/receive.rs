@@ -33,6 +33,9 @@ impl Endpoint {
         now: Moment,
     ) -> Received<'m> {
         self.latest = now;
+        if let Some(skipped) = message.skipped_lines() {
+            self.stats.skipped_lines += u64::from(skipped.count);
+        }
         if !message.is_request() {
             return self.receive_response(message, flow, now);
         }
@@ -65,7 +68,12 @@ impl Endpoint {
             Some(request) => {
                 self.respond_stateless(request, flow, &Response::bare(malformed.status));
             }
-            None => self.stats.dropped += 1,
+            None => {
+                self.stats.dropped += 1;
+                if let Some(response) = &malformed.response {
+                    self.receive_unreadable(malformed, response, flow);
+                }
+            }
         }
     }
 

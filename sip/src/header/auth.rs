@@ -144,8 +144,9 @@ impl<'a> Challenge<'a> {
             realm: realm.ok_or(AuthFault::Missing)?,
             nonce: nonce.ok_or(AuthFault::Missing)?,
             opaque,
-            algorithm,
-            qop,
+            algorithm: algorithm.filter(|name| !name.is_empty()),
+            // Some registrars send `qop=""` for none.
+            qop: qop.filter(|list| text::elements(list).next().is_some()),
             stale: is_true(stale),
         })
     }
@@ -359,6 +360,18 @@ mod tests {
         assert_eq!(read.username, br"a\\b");
         assert_eq!(&*read.username_unescaped(), br"a\b");
         assert_eq!((read.nc, read.nonce_count()), (None, None));
+    }
+
+    #[test]
+    fn an_empty_parameter_of_a_challenge_is_absent() {
+        for value in [
+            "Digest realm=\"r\", nonce=\"n\", qop=\"\", algorithm=",
+            "Digest realm=\"r\", nonce=\"n\", qop=\" , \"",
+            "Digest realm=\"r\", nonce=\"n\", qop=",
+        ] {
+            let read = Challenge::parse(value.as_bytes()).unwrap();
+            assert_eq!((read.qop, read.algorithm), (None, None), "{value}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Content-Type (RFC 3261 §20.15), as far as it says whether a body is a session description or a location.
+//! Content-Type (RFC 3261 §20.15), as far as it says whether a body is a session description or a location, and Content-Disposition (§20.11), as far
+//! as it says whether a body may be ignored.
 
 use std::borrow::Cow;
 
@@ -35,6 +36,12 @@ pub fn is_sdp(content_type: &[u8]) -> bool {
         return true;
     }
     is_media(content_type, b"application/sdp")
+}
+
+/// Returns whether a Content-Disposition lets the body be ignored (RFC 3261 §20.11).
+pub fn is_optional(disposition: &[u8]) -> bool {
+    let disposition = disposition.to_ascii_lowercase();
+    memchr::memmem::find(&disposition, b"handling=optional").is_some()
 }
 
 /// `name` is in lower case.

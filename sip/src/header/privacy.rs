@@ -1,4 +1,4 @@
-//! Privacy (RFC 3323, RFC 3325, RFC 7044), as far as it hides the identity of a request's sender.
+//! Privacy (RFC 3323, RFC 3325, RFC 7044): what a request's sender wants hidden.
 
 use super::name_addr::NameAddr;
 use super::uri::{Host, Uri};
@@ -6,19 +6,67 @@ use super::uri::{Host, Uri};
 /// URI of an anonymous caller (RFC 3323 §4.1.1.3).
 pub const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
-/// Privacy values that hide the sender's identity. `session` is about the media; `critical` and `none` ask for nothing themselves.
-const HIDING: [&[u8]; 4] = [b"id", b"user", b"header", b"history"];
+/// Levels of privacy that a sender wants. Each includes those before it.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Privacy {
+    /// None: nothing is hidden.
+    #[default]
+    None,
+    /// The identity (`id`, `history`): headers that name the sender.
+    Identity,
+    /// `user`, and an anonymous From: also informational headers of the user agent (RFC 3323 §5.3).
+    User,
+    /// `header`: also what the sender's software tells the other side (User-to-User).
+    Header,
+}
 
-/// Returns whether a Privacy value asks to hide the sender's identity.
-pub fn hides(wishes: &[u8]) -> bool {
-    // RFC 3323 separates them by semicolons; commas occur as well.
-    let mut wishes = wishes.split(|octet| matches!(octet, b';' | b','));
-    wishes.any(|wish| {
-        let wish = wish.trim_ascii();
-        HIDING
-            .iter()
-            .any(|hiding| wish.eq_ignore_ascii_case(hiding))
-    })
+/// Levels by their names (RFC 3323 §4.2, RFC 3325 §9.3, RFC 7044 §4.1). `critical` and `none` ask for nothing themselves.
+const LEVELS: [(&[u8], Privacy); 6] = [
+    (b"id", Privacy::Identity),
+    (b"history", Privacy::Identity),
+    (b"user", Privacy::User),
+    (b"header", Privacy::Header),
+    (b"critical", Privacy::None),
+    (b"none", Privacy::None),
+];
+
+impl Privacy {
+    /// The level that a value of Privacy asks for.
+    pub fn of(wishes: &[u8]) -> Self {
+        let levels = tokens(wishes).filter_map(level_of);
+        levels.max().unwrap_or_default()
+    }
+
+    /// Returns whether headers that name the sender are withheld.
+    pub fn hides_identity(self) -> bool {
+        self >= Self::Identity
+    }
+}
+
+/// Returns whether these values of Privacy require a level that can't be provided: RFC 3323 §4.2 has `critical` fail the request then. Media
+/// cross as they are offered, so that `session` is one.
+pub fn is_unmet<'v>(values: impl Iterator<Item = &'v [u8]>) -> bool {
+    let (mut is_critical, mut is_strange) = (false, false);
+    for wish in values.flat_map(tokens) {
+        is_critical |= wish.eq_ignore_ascii_case(b"critical");
+        is_strange |= level_of(wish).is_none();
+    }
+    is_critical && is_strange
+}
+
+/// RFC 3323 separates them by semicolons; commas occur as well.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let wishes = value.split(|octet| matches!(octet, b';' | b','));
+    wishes
+        .map(<[u8]>::trim_ascii)
+        .filter(|wish| !wish.is_empty())
+}
+
+fn level_of(wish: &[u8]) -> Option<Privacy> {
+    let known = LEVELS
+        .iter()
+        .find(|(name, _)| wish.eq_ignore_ascii_case(name));
+    known.map(|(_, level)| *level)
 }
 
 /// Returns whether a From is anonymous: its host is `anonymous.invalid` or its user `anonymous`.
@@ -41,22 +89,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_that_keep_a_name_back_are_told_from_others() {
-        for (wishes, hiding) in [
-            ("id", true),
-            ("user", true),
-            ("Header", true),
-            ("history", true),
-            ("none; ID ;critical", true),
-            ("critical,id", true),
-            ("none", false),
-            ("session", false),
-            ("critical", false),
-            ("identity", false),
-            ("", false),
+    fn each_wish_has_its_level_and_a_critical_one_has_to_be_met() {
+        for (wishes, level, unmet) in [
+            ("id", Privacy::Identity, false),
+            ("user", Privacy::User, false),
+            ("Header", Privacy::Header, false),
+            ("history", Privacy::Identity, false),
+            ("none; ID ;critical", Privacy::Identity, false),
+            ("critical,id;header", Privacy::Header, false),
+            ("none", Privacy::None, false),
+            ("session", Privacy::None, false),
+            ("critical", Privacy::None, false),
+            ("identity", Privacy::None, false),
+            ("", Privacy::None, false),
+            ("session;critical", Privacy::None, true),
+            ("critical;user;moon", Privacy::User, true),
         ] {
-            assert_eq!(hides(wishes.as_bytes()), hiding, "{wishes}");
+            assert_eq!(Privacy::of(wishes.as_bytes()), level, "{wishes}");
+            assert_eq!(is_unmet([wishes.as_bytes()].into_iter()), unmet, "{wishes}");
         }
+        assert!(is_unmet([&b"session"[..], b"critical"].into_iter()));
     }
 
     #[test]

@@ -30,6 +30,8 @@ enum State {
         cancel: Cancel,
         /// Further header lines of the CANCEL that was sent.
         canceled: Box<[u8]>,
+        /// A response other than 100 has come.
+        has_progress: bool,
     },
     /// Refused, over UDP. Ends by Timer D.
     Completed { ack: Box<[u8]> },
@@ -85,6 +87,15 @@ impl ClientInvite {
         }
     }
 
+    /// Returns whether the peer has the INVITE and has begun to serve it. If its connection closes, its answer comes over a new one
+    /// (RFC 3261 §18.2.2).
+    pub(crate) const fn has_progress(&self) -> bool {
+        match self.0 {
+            State::Proceeding { has_progress, .. } => has_progress,
+            State::Calling { .. } | State::Completed { .. } | State::Accepted { .. } => false,
+        }
+    }
+
     /// Returns whether the INVITE offered a session, once a 2xx has come.
     pub(crate) const fn offered(&self) -> Option<bool> {
         match self.0 {
@@ -116,9 +127,12 @@ impl ClientInvite {
                 ..200,
             ) => {
                 let (sketch, wanted) = (InviteSketch::of(request), cancel.take());
-                self.proceed(sketch, wanted, io)
+                self.proceed((sketch, wanted), response.status() > 100, io)
             }
-            (State::Proceeding { .. }, ..200) => ResponseEffect::New,
+            (State::Proceeding { has_progress, .. }, ..200) => {
+                *has_progress |= response.status() > 100;
+                ResponseEffect::New
+            }
 
             // A CANCEL that waits for a 1xx is dropped: only a BYE can end a call that was accepted (RFC 3261 §9.1).
             (
@@ -166,8 +180,8 @@ impl ClientInvite {
 
     fn proceed(
         &mut self,
-        sketch: InviteSketch,
-        cancel: Option<Box<[u8]>>,
+        (sketch, cancel): (InviteSketch, Option<Box<[u8]>>),
+        has_progress: bool,
         io: &mut Io<'_>,
     ) -> ResponseEffect {
         // Proceeding has no timer of its own (RFC 3261 §17.1.1.2). The user's deadline ends the wait for a peer that only
@@ -181,6 +195,7 @@ impl ClientInvite {
             sketch,
             cancel,
             canceled,
+            has_progress,
         };
         ResponseEffect::New
     }
@@ -227,6 +242,7 @@ impl ClientInvite {
                 sketch,
                 cancel: cancel @ Cancel::NotAsked,
                 canceled,
+                ..
             } => {
                 *cancel = send_cancel(sketch, head, io);
                 *canceled = head.into();

@@ -366,6 +366,8 @@ mod tests {
             ("", "<sip:c@d>"),
             (route, "<sip:c@d>"),
             (route, "<sip:c@d>;tag=t"),
+            ("", "<sip:c@d>;tag="),
+            ("", "sip:c@d;x=y;Tag"),
         ] {
             let octets = invite(routes, to);
             let request = lex(&octets, Framing::Datagram).expect("the request is in order");

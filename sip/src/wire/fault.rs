@@ -1,4 +1,6 @@
-//! Faults of a message, and the parts from which its answer is made (RFC 3261 §7.3, §18.3, §21.4.1).
+//! Faults of a message, the line they are on, and the parts from which its answer is made (RFC 3261 §7.3, §18.3, §21.4.1).
+
+use std::fmt;
 
 use super::{HeaderName, Message};
 
@@ -26,8 +28,8 @@ pub enum MessageFault {
     /// A Request-URI of more than 8 KiB.
     #[error("the Request-URI is too long")]
     UriTooLong,
-    /// A line without a name or a colon.
-    #[error("a header line has no name")]
+    /// A line that begins with the name of a header that is needed, and lacks the colon. Any other line without a name or a colon is skipped.
+    #[error("a header line lacks its colon")]
     HeaderLine,
     /// More than 200 header lines.
     #[error("there are too many header lines")]
@@ -81,11 +83,55 @@ impl MessageFault {
 pub struct Malformed<'m> {
     /// The fault; the first if there are several.
     pub fault: MessageFault,
+    /// Number of its line, the start line being 1; `None` for a fault that is on no line, such as a missing header.
+    pub line: Option<u16>,
     /// The status of the answer.
     pub status: u16,
     /// The parts from which the answer is made: their values may be empty, but the top Via is readable. `None` if the message is to
     /// be dropped: a response, an ACK, or a request whose sender no answer would reach.
     pub answer: Option<Box<Message<'m>>>,
+    /// The parts of a response: its top Via, by which the request is found, is readable.
+    pub response: Option<Box<Message<'m>>>,
+}
+
+/// A response to a request of ours that was dropped, since it can't be read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UnreadableResponse {
+    /// Its status.
+    pub status: u16,
+    /// The fault.
+    pub fault: MessageFault,
+    /// Number of its line, the start line being 1.
+    pub line: Option<u16>,
+}
+
+impl fmt::Display for UnreadableResponse {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            status,
+            fault,
+            line,
+        } = self;
+        write!(out, "it answered {status}, which can't be read: ")?;
+        write_fault(out, *fault, *line)
+    }
+}
+
+impl fmt::Display for Malformed<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_fault(out, self.fault, self.line)
+    }
+}
+
+fn write_fault(
+    out: &mut fmt::Formatter<'_>,
+    fault: MessageFault,
+    line: Option<u16>,
+) -> fmt::Result {
+    match line {
+        Some(line) => write!(out, "line {line}: {fault}"),
+        None => write!(out, "{fault}"),
+    }
 }
 
 impl<'m> Malformed<'m> {
@@ -93,18 +139,26 @@ impl<'m> Malformed<'m> {
     pub(super) const fn dropped(fault: MessageFault) -> Self {
         Self {
             fault,
+            line: None,
             status: fault.status(),
             answer: None,
+            response: None,
         }
     }
 
     /// Refuses a message with an answer, if it may have one.
-    pub(super) fn refused(fault: MessageFault, message: Message<'m>) -> Self {
-        let answerable = message.is_request() && message.method_token() != b"ACK";
+    pub(super) fn refused(fault: MessageFault, line: Option<u16>, message: Message<'m>) -> Self {
+        let message = Box::new(message);
+        let (answer, response) = match message.is_request() {
+            true => (Some(message), None),
+            false => (None, Some(message)),
+        };
         Self {
             fault,
+            line,
             status: fault.status(),
-            answer: answerable.then(|| Box::new(message)),
+            answer: answer.filter(|request| request.method_token() != b"ACK"),
+            response,
         }
     }
 }

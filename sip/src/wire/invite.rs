@@ -9,9 +9,9 @@ use rsip::common::uri::{Host as RsipHost, HostWithPort};
 use super::message::elements;
 use super::{CSeq, HeaderName, Message, normalise};
 use crate::header::name_addr::NameAddr;
-use crate::header::privacy;
+use crate::header::privacy::{self, Privacy};
 use crate::header::text;
-use crate::header::uri::{Host, Scheme, Uri};
+use crate::header::uri::{Host, Scheme, Uri, unescape};
 use crate::header::via::Via;
 
 /// An INVITE held as an `rsip` request.
@@ -111,14 +111,14 @@ impl Invite {
             .filter(|value| !value.is_empty())
     }
 
-    /// The user part of the Request-URI, unescaped; the number of a `tel:` URI.
+    /// The user part of the Request-URI, unescaped; the number of a `tel:` URI, with its `phone-context`.
     pub fn request_uri_user(&self) -> Option<String> {
         self.request_user.clone()
     }
 
     /// The user part of To.
     pub fn to_user(&self) -> Option<String> {
-        user_of(&self.address("To")?.parse_uri().ok()?)
+        user_of_address(&self.address("To")?)
     }
 
     /// The user part of From.
@@ -136,7 +136,7 @@ impl Invite {
     pub fn asserted_identities(&self) -> Vec<String> {
         self.values("P-Asserted-Identity")
             .flat_map(|list| elements(list.as_bytes()))
-            .filter_map(|element| user_of(&NameAddr::parse(element).ok()?.parse_uri().ok()?))
+            .filter_map(|element| user_of_address(&NameAddr::parse(element).ok()?))
             .collect()
     }
 
@@ -147,12 +147,15 @@ impl Invite {
 
     /// From's user part, and whether From and Privacy make the caller anonymous.
     fn sender(&self) -> (Option<String>, bool) {
-        let from = self.address("From");
-        let from = from.and_then(|address| address.parse_uri().ok());
+        let address = self.address("From");
+        let from = address.and_then(|address| address.parse_uri().ok());
         let mut wishes = self.values("Privacy");
-        let is_anonymous = wishes.any(|wishes| privacy::hides(wishes.as_bytes()))
+        let is_anonymous = wishes.any(|wishes| Privacy::of(wishes.as_bytes()).hides_identity())
             || from.as_ref().is_some_and(privacy::is_nobody);
-        (from.as_ref().and_then(user_of), is_anonymous)
+        (
+            address.and_then(|address| user_of_address(&address)),
+            is_anonymous,
+        )
     }
 
     /// Checks that both readings have the same identifying headers.
@@ -234,9 +237,33 @@ fn check(same: bool, what: &'static str) -> Result<(), Difference> {
     if same { Ok(()) } else { Err(Difference(what)) }
 }
 
+/// The user of an address. Without angle brackets the parameters of its URI are read as the header's.
+fn user_of_address(address: &NameAddr<'_>) -> Option<String> {
+    let uri = address.parse_uri().ok()?;
+    user_in(
+        &uri,
+        uri.param(PHONE_CONTEXT).or(address.param(PHONE_CONTEXT)),
+    )
+}
+
 fn user_of(uri: &Uri<'_>) -> Option<String> {
+    user_in(uri, uri.param(PHONE_CONTEXT))
+}
+
+/// Parameter that completes a local number (RFC 3966 §5.1.5). In a `tel:` URI it isn't part of the user.
+const PHONE_CONTEXT: &str = "phone-context";
+
+fn user_in(uri: &Uri<'_>, context: Option<Option<&[u8]>>) -> Option<String> {
     uri.user?;
-    Some(text::lossy(&uri.user_unescaped()).into_owned())
+    let mut user = text::lossy(&uri.user_unescaped()).into_owned();
+    // A global number needs no context, and is one without it.
+    if let Some(context) = context.flatten().filter(|_| !user.starts_with('+')) {
+        user.push(';');
+        user.push_str(PHONE_CONTEXT);
+        user.push('=');
+        user.push_str(&text::lossy(&unescape(context)));
+    }
+    Some(user)
 }
 
 #[cfg(test)]

@@ -75,6 +75,18 @@ fn the_user_of_the_request_uri_is_found() {
             "sip:100;phone-context=x.y@h.example",
             Some("100;phone-context=x.y"),
         ),
+        (
+            "tel:2025550101;phone-context=+1",
+            Some("2025550101;phone-context=+1"),
+        ),
+        (
+            "tel:7042;isub=1;phone-context=pbx.example",
+            Some("7042;phone-context=pbx.example"),
+        ),
+        (
+            "sip:2025550101@h.example;phone-context=%2B1",
+            Some("2025550101;phone-context=+1"),
+        ),
         ("sip:a%20b%40c@h.example", Some("a b@c")),
         ("sip:%e9@h.example", Some("\u{fffd}")),
         ("sip:100:secret@h.example", Some("100")),
@@ -111,6 +123,50 @@ fn facts_are_found_in_folded_compact_and_repeated_headers() {
             assert_eq!(read.header(name).next(), value, "{name} of {uri}");
         }
         assert!(!read.is_anonymous());
+    }
+}
+
+/// RFC 3966 §5.1.5.
+#[test]
+fn a_local_number_keeps_its_context_in_every_header() {
+    for (case, address, user) in [
+        (
+            "tel:",
+            "<tel:2025550188;phone-context=+1>",
+            "2025550188;phone-context=+1",
+        ),
+        (
+            "tel: without brackets",
+            "tel:2025550188;phone-context=+1",
+            "2025550188;phone-context=+1",
+        ),
+        (
+            "sip:",
+            "<sip:2025550188;phone-context=+1@x.example>",
+            "2025550188;phone-context=+1",
+        ),
+        (
+            "a global number",
+            "<tel:+12025550188;phone-context=+44>",
+            "+12025550188",
+        ),
+    ] {
+        let octets = PLAIN
+            .replace(
+                "From: <sip:a@a.example>;tag=1",
+                &format!("From: {address};tag=1"),
+            )
+            .replace("To: <sip:bob@b.example>", &format!("To: {address}"))
+            .replace(
+                "Subject: x",
+                &format!("P-Asserted-Identity: <sip:b@c>, {address}"),
+            );
+        assert_eq!(octets.matches(address).count(), 3, "{case}");
+        let read =
+            read_one(octets.as_bytes()).unwrap_or_else(|difference| panic!("{case}: {difference}"));
+        assert_eq!(read.from_user().as_deref(), Some(user), "{case}");
+        assert_eq!(read.to_user().as_deref(), Some(user), "{case}");
+        assert_eq!(read.asserted_identities(), ["b", user], "{case}");
     }
 }
 
@@ -371,7 +427,7 @@ fn rsip_neither_prints_nor_explains() {
         !theirs.as_bytes().ends_with(b"\xff\xfe"),
         "rsip has learnt it"
     );
-    let octets = PLAIN.replace("Subject: x", "Subject x-secret");
+    let octets = PLAIN.replace("Subject: x", "Route x-secret");
     let theirs = by_rsip(octets.as_bytes())
         .expect_err("no colon")
         .to_string();

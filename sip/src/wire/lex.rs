@@ -4,10 +4,13 @@
 //! occur once. A malformed message is returned with the parts that an answer needs, or with nothing. The lexer knows no header's
 //! meaning beyond those that identify every message.
 //!
+//! A line that is no header is skipped (§8.2.2): it is counted, and nothing reads or passes it on. Only a line that begins with the name of a
+//! header that every reader needs is a fault.
+//!
 //! A final response past a bound is cut rather than refused: if we dropped it, it would be repeated until its request times out.
 
 use super::fault::{Malformed, MessageFault};
-use super::message::{self, Line, Lines, Message, Span, StartLine};
+use super::message::{self, Line, Lines, Message, SkippedLines, Span, StartLine};
 use super::name::HeaderNames;
 use super::{CSeq, HeaderName, Method};
 use crate::header::name_addr::NameAddr;
@@ -50,6 +53,7 @@ pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>
         at: 0,
         fault: None,
         oversize: None,
+        skipped: SkippedLines::default(),
         lines: Lines::new(),
         present: HeaderNames::default(),
         repeated: HeaderNames::default(),
@@ -75,22 +79,49 @@ pub(super) fn content_length(value: &[u8]) -> Option<usize> {
 struct Lexer<'m> {
     octets: &'m [u8],
     at: usize,
-    /// The first fault. The lexer goes on after it, so that an answer can be made.
-    fault: Option<MessageFault>,
+    /// The first fault, and the number of its line. The lexer goes on after it, so that an answer can be made.
+    fault: Option<(MessageFault, Option<u16>)>,
     /// The first bound that the header exceeds; `lines` ends there.
-    oversize: Option<MessageFault>,
+    oversize: Option<(MessageFault, Option<u16>)>,
+    /// Lines that are no headers.
+    skipped: SkippedLines,
     lines: Lines,
     present: HeaderNames,
     repeated: HeaderNames,
 }
 
 impl<'m> Lexer<'m> {
+    /// Notes a fault that is on no line.
     fn note(&mut self, fault: MessageFault) {
-        self.fault.get_or_insert(fault);
+        self.fault.get_or_insert((fault, None));
     }
 
-    fn note_oversize(&mut self, fault: MessageFault) {
-        self.oversize.get_or_insert(fault);
+    /// Notes a fault of the line that has this octet.
+    fn note_at(&mut self, fault: MessageFault, octet: usize) {
+        if self.fault.is_none() {
+            self.fault = Some((fault, self.line_number(octet)));
+        }
+    }
+
+    /// Notes a fault of a header, in its last line of that name.
+    fn note_header(&mut self, fault: MessageFault, name: HeaderName) {
+        let line = self.lines.iter().rev().find(|line| line.name == name);
+        match line.map(|line| line.raw_name.start()) {
+            Some(octet) => self.note_at(fault, octet),
+            None => self.note(fault),
+        }
+    }
+
+    fn note_oversize(&mut self, fault: MessageFault, octet: usize) {
+        if self.oversize.is_none() {
+            self.oversize = Some((fault, self.line_number(octet)));
+        }
+    }
+
+    /// Number of the line that has this octet, the start line being 1. Counted only for a fault, so that a sound message isn't read twice.
+    fn line_number(&self, octet: usize) -> Option<u16> {
+        let before = memchr::memchr_iter(b'\n', &self.octets[..octet]).count();
+        u16::try_from(before + 1).ok()
     }
 
     /// Takes the line that begins here, and returns its range without the line end; `None` if it has no end. A lone carriage return or line
@@ -106,17 +137,17 @@ impl<'m> Lexer<'m> {
                     return Some((start, at));
                 }
                 (b'\n', _) => {
-                    self.note(MessageFault::Control);
+                    self.note_at(MessageFault::Control, at);
                     self.at = at + 1;
                     return Some((start, at));
                 }
 
                 // A lone carriage return isn't a line end. If it ended a line for one reader and not for another, it could hide
                 // a header from either.
-                (b'\r', _) => self.note(MessageFault::Control),
+                (b'\r', _) => self.note_at(MessageFault::Control, at),
                 // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
                 (0, _) if at == 0 || self.octets[at - 1] != b'\\' => {
-                    self.note(MessageFault::Control)
+                    self.note_at(MessageFault::Control, at)
                 }
                 _ => {}
             }
@@ -151,10 +182,10 @@ impl<'m> Lexer<'m> {
         let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(MessageFault::StartLine)?;
         // RFC 3261 §21.4.12: too long a Request-URI has an answer of its own, 414. Header lines have 513.
         if version - uri > MAX_LINE {
-            self.note(MessageFault::UriTooLong);
+            self.note_at(MessageFault::UriTooLong, start);
         }
         if uri == version || text::holds(&line[uri..version], is_no_uri_octet) {
-            self.note(MessageFault::StartLine);
+            self.note_at(MessageFault::StartLine, start);
         }
 
         self.version(&line[version + 1..]);
@@ -173,11 +204,12 @@ impl<'m> Lexer<'m> {
         let is_sip = version
             .get(..4)
             .is_some_and(|name| name.eq_ignore_ascii_case(b"SIP/"));
-        self.note(if is_sip {
+        let fault = if is_sip {
             MessageFault::Version
         } else {
             MessageFault::StartLine
-        });
+        };
+        self.note_at(fault, 0);
     }
 
     /// Reads a status line (RFC 3261 §7.2). The reason phrase may hold anything. It may be absent, and so may the space before it.
@@ -217,13 +249,13 @@ impl<'m> Lexer<'m> {
             // A line that is too long is left out of the index, so that nothing reads it. The lines behind it are still
             // needed, for the answer or as the rest of a cut response.
             if end - start > MAX_LINE {
-                self.note_oversize(MessageFault::LineTooLong);
+                self.note_oversize(MessageFault::LineTooLong, start);
             } else {
                 self.header_line(start, end);
             }
         }
 
-        self.note_oversize(MessageFault::TooManyLines);
+        self.note_oversize(MessageFault::TooManyLines, self.at);
     }
 
     /// Indexes one header line (RFC 3261 §7.3.1): a name, blanks, a colon, the value between blanks and folds.
@@ -235,7 +267,7 @@ impl<'m> Lexer<'m> {
         }
 
         let (false, [b':', behind @ ..]) = (raw_name.is_empty(), rest) else {
-            return self.note(MessageFault::HeaderLine);
+            return self.skip_line(start, raw_name);
         };
 
         let behind_colon = end - behind.len();
@@ -254,11 +286,25 @@ impl<'m> Lexer<'m> {
         });
     }
 
+    /// Skips a line without a name or a colon. RFC 3261 §8.2.2: a UAS "SHOULD ignore any malformed header fields that are not necessary for
+    /// processing requests".
+    fn skip_line(&mut self, start: usize, first_word: &[u8]) {
+        // Another reader may take such a line for the header, so it isn't ignored. One letter names no header here: words have one too.
+        if first_word.len() > 1 && is_needed(HeaderName::from_bytes(first_word)) {
+            return self.note_at(MessageFault::HeaderLine, start);
+        }
+        if self.skipped.count == 0 {
+            self.skipped.first = self.line_number(start).unwrap_or(u16::MAX);
+        }
+        self.skipped.count += 1;
+    }
+
     fn finish(mut self, start: StartLine, framing: Framing) -> Result<Message<'m>, Malformed<'m>> {
         let body = self.body(framing);
         let Some(top_via) = self.top_via() else {
             // Without a Via no answer can find its way.
-            let fault = self.fault.unwrap_or(MessageFault::Missing(HeaderName::Via));
+            let fault = self.fault.map(|(fault, _)| fault);
+            let fault = fault.unwrap_or(MessageFault::Missing(HeaderName::Via));
             return Err(Malformed::dropped(fault));
         };
 
@@ -268,7 +314,10 @@ impl<'m> Lexer<'m> {
         let to = self.single(HeaderName::To);
         let (from_uri, from_tag) = self.address(HeaderName::From, from);
         let (to_uri, to_tag) = self.address(HeaderName::To, to);
-        self.check_max_forwards();
+        // No response has one, so that nobody needs it there.
+        if matches!(start, StartLine::Request { .. }) {
+            self.check_max_forwards();
+        }
 
         // In a final response past a bound, only the lines that were read are judged. In any other message the bound is the fault.
         let is_cut = self.oversize.is_some();
@@ -295,18 +344,19 @@ impl<'m> Lexer<'m> {
             from_tag,
             to_tag,
             is_cut,
+            skipped: self.skipped,
             keys: None,
         };
 
         match fault {
             None => Ok(message),
-            Some(fault) => Err(Malformed::refused(fault, message)),
+            Some((fault, line)) => Err(Malformed::refused(fault, line, message)),
         }
     }
 
     /// The body, bounded by Content-Length (RFC 3261 §18.3).
     fn body(&mut self, framing: Framing) -> Span {
-        if self.oversize == Some(MessageFault::TooManyLines) {
+        if matches!(self.oversize, Some((MessageFault::TooManyLines, _))) {
             // The header is incomplete, so the body can't be found.
             return Span::new(self.at, self.at);
         }
@@ -319,12 +369,14 @@ impl<'m> Lexer<'m> {
             }
             // RFC 3261 §18.3: "If the message is a response, it MUST be discarded", and a request gets 400:
             // `Malformed::refused`.
-            (Ok(Some(_)), _) => self.note(MessageFault::BodyShort),
+            (Ok(Some(_)), _) => {
+                self.note_header(MessageFault::BodyShort, HeaderName::ContentLength)
+            }
             (Ok(None), Framing::Stream) => {
                 self.note(MessageFault::Missing(HeaderName::ContentLength))
             }
             (Ok(None), Framing::Datagram) => {}
-            (Err(fault), _) => self.note(fault),
+            (Err(fault), _) => self.note_header(fault, HeaderName::ContentLength),
         }
 
         rest
@@ -354,7 +406,7 @@ impl<'m> Lexer<'m> {
         if !self.present.contains(name) {
             self.note(MessageFault::Missing(name));
         } else if self.repeated.contains(name) {
-            self.note(MessageFault::Duplicate(name));
+            self.note_header(MessageFault::Duplicate(name), name);
         }
         // The first one goes into the answer, also where the fault is that there are two.
         self.values(name).next().unwrap_or_default()
@@ -376,10 +428,11 @@ impl<'m> Lexer<'m> {
         match top {
             None => self.note(MessageFault::Missing(HeaderName::Via)),
             Some(Some(_)) if readable && below == MAX_VIAS => {
-                self.note_oversize(MessageFault::TooManyVias)
+                self.oversize
+                    .get_or_insert((MessageFault::TooManyVias, None));
             }
             Some(Some(_)) if readable => {}
-            Some(_) => self.note(MessageFault::Unreadable(HeaderName::Via)),
+            Some(_) => self.note_header(MessageFault::Unreadable(HeaderName::Via), HeaderName::Via),
         }
 
         top.flatten()
@@ -388,7 +441,10 @@ impl<'m> Lexer<'m> {
     fn call_id(&mut self) -> &'m [u8] {
         let call_id = self.single(HeaderName::CallId);
         if call_id.is_empty() || text::holds(call_id, text::is_blank) {
-            self.note(MessageFault::Unreadable(HeaderName::CallId));
+            self.note_header(
+                MessageFault::Unreadable(HeaderName::CallId),
+                HeaderName::CallId,
+            );
         }
         call_id
     }
@@ -397,7 +453,7 @@ impl<'m> Lexer<'m> {
     fn cseq(&mut self, start: &StartLine) -> (CSeq, &'m [u8]) {
         let value = self.single(HeaderName::CSeq);
         let Ok((cseq, token)) = CSeq::parse(value) else {
-            self.note(MessageFault::Unreadable(HeaderName::CSeq));
+            self.note_header(MessageFault::Unreadable(HeaderName::CSeq), HeaderName::CSeq);
             let none = CSeq {
                 number: 0,
                 method: Method::Other,
@@ -409,7 +465,7 @@ impl<'m> Lexer<'m> {
         if let StartLine::Request { token: method, .. } = start
             && method.of(self.octets) != token
         {
-            self.note(MessageFault::CSeqMethod);
+            self.note_header(MessageFault::CSeqMethod, HeaderName::CSeq);
         }
         (cseq, token)
     }
@@ -417,12 +473,12 @@ impl<'m> Lexer<'m> {
     /// URI and tag of From or To.
     fn address(&mut self, name: HeaderName, value: &'m [u8]) -> (&'m [u8], Option<&'m [u8]>) {
         let Ok(address) = NameAddr::parse(value) else {
-            self.note(MessageFault::Unreadable(name));
+            self.note_header(MessageFault::Unreadable(name), name);
             return (b"", None);
         };
         let tag = address.tag();
         if tag.is_some_and(|tag| text::holds(tag, is_no_tag_octet)) {
-            self.note(MessageFault::Unreadable(name));
+            self.note_header(MessageFault::Unreadable(name), name);
         }
         (address.uri, tag)
     }
@@ -434,11 +490,31 @@ impl<'m> Lexer<'m> {
             return;
         };
         if self.repeated.contains(NAME) {
-            self.note(MessageFault::Duplicate(NAME));
+            self.note_header(MessageFault::Duplicate(NAME), NAME);
         } else if text::number(hops).is_none_or(|hops| hops > 255) {
-            self.note(MessageFault::Unreadable(NAME));
+            self.note_header(MessageFault::Unreadable(NAME), NAME);
         }
     }
+}
+
+/// Returns true for a header without which a message isn't served: one that identifies it, bounds it, routes it, or proves its sender.
+const fn is_needed(name: HeaderName) -> bool {
+    use HeaderName as H;
+    matches!(
+        name,
+        H::Via
+            | H::From
+            | H::To
+            | H::CallId
+            | H::CSeq
+            | H::ContentLength
+            | H::MaxForwards
+            | H::Route
+            | H::RecordRoute
+            | H::Contact
+            | H::Authorization
+            | H::ProxyAuthorization
+    )
 }
 
 fn token_length(line: &[u8]) -> usize {

@@ -301,22 +301,25 @@ fn what_is_broken_is_refused_with_a_reason() {
         ("a lone carriage return", "4711", "47\r11", Control),
         ("one in the request line", "bob@b", "b\rb@b", Control),
         ("a NUL", "4711", "47\u{0}11", Control),
-        // Header lines without a form.
+        // Lines of headers that every reader needs.
         (
-            "a line without a colon",
+            "a Route without a colon",
             TICKET,
-            "X-Ticket 4711",
+            "Route <sip:a@b;lr>",
             HeaderLine,
         ),
-        ("a line without a name", TICKET, ": 4711", HeaderLine),
-        ("a name with a blank", "X-Ticket", "X Ticket", HeaderLine),
         (
-            "a name folded from its colon",
-            "X-Ticket",
-            "X-Ticket\r\n ",
+            "a length without a colon",
+            TICKET,
+            "content-length 4",
             HeaderLine,
         ),
-        ("a fold of nothing", "Via", " Via: x\r\nVia", HeaderLine),
+        (
+            "a Via folded from its colon",
+            TICKET,
+            "Via\r\n : SIP/2.0/UDP h",
+            HeaderLine,
+        ),
         // The start line.
         (
             "two blanks before the URI",
@@ -354,6 +357,105 @@ fn what_is_broken_is_refused_with_a_reason() {
         let octets = INVITE.replacen(part, broken, 1);
         assert_eq!(answerable_fault_of(case, &octets), fault, "{case}");
     }
+}
+
+#[test]
+fn a_line_that_is_no_header_is_skipped_and_counted() {
+    const TICKET: &str = "X-Ticket: 4711";
+    for (case, part, stray, first, count) in [
+        ("no colon", TICKET, "X-Ticket 4711", 10, 1),
+        ("no name", TICKET, ": 4711", 10, 1),
+        ("a blank in the name", TICKET, "X Ticket: 4711", 10, 1),
+        ("a name that is no token", TICKET, "Ünïcode: x", 10, 1),
+        (
+            "folded from its colon",
+            TICKET,
+            "X-Ticket\r\n : 4711",
+            10,
+            1,
+        ),
+        ("a word of one letter", TICKET, "I am no header", 10, 1),
+        (
+            "with folds of its own",
+            TICKET,
+            "stray\r\n : x\r\n\ty: z",
+            10,
+            1,
+        ),
+        ("several", TICKET, "one\r\ntwo\r\n: three", 10, 3),
+        (
+            "behind the start line",
+            "Via: SIP",
+            " folded: x\r\nVia: SIP",
+            2,
+            1,
+        ),
+    ] {
+        for (kind, start) in [
+            ("request", "INVITE sip:bob@b.example SIP/2.0"),
+            ("answer", "SIP/2.0 200 OK"),
+        ] {
+            let octets = INVITE.replacen("INVITE sip:bob@b.example SIP/2.0", start, 1);
+            let octets = octets.replacen(part, stray, 1);
+            let message = lex(octets.as_bytes(), Framing::Stream)
+                .unwrap_or_else(|malformed| panic!("{kind}, {case}: {malformed}"));
+            let skipped = message.skipped_lines().expect(case);
+            assert_eq!(
+                (skipped.first, skipped.count),
+                (first, count),
+                "{kind}, {case}"
+            );
+            let names: Vec<_> = message.headers().map(|header| header.raw_name).collect();
+            let kept = if part == TICKET { 9 } else { 10 };
+            assert_eq!(names.len(), kept, "{kind}, {case}");
+            assert_eq!(message.body(), b"body", "{kind}, {case}");
+        }
+    }
+    let sound = lex(INVITE.as_bytes(), Framing::Datagram).expect("a request");
+    assert_eq!(sound.skipped_lines(), None);
+}
+
+#[test]
+fn a_fault_names_its_line() {
+    let answer =
+        |octets: &str| octets.replacen("INVITE sip:bob@b.example SIP/2.0", "SIP/2.0 200 OK", 1);
+    for (case, part, broken, said) in [
+        ("a header", "To: <", "To: ", "line 5: To cannot be read"),
+        (
+            "behind a fold",
+            "70\r\n",
+            "\r\n 70\r\nt: <sip:x@y>\r\n",
+            "line 7: To occurs twice",
+        ),
+        (
+            "a control character",
+            "4711",
+            "47\r11",
+            "line 10: a control character breaks a line",
+        ),
+        (
+            "a missing header",
+            "CSeq: 7 INVITE\r\n",
+            "",
+            "CSeq is missing",
+        ),
+        (
+            "a length",
+            "h: 4",
+            "h: 9",
+            "line 11: the body is shorter than Content-Length says",
+        ),
+    ] {
+        let octets = answer(&INVITE.replacen(part, broken, 1));
+        let malformed = lex(octets.as_bytes(), Framing::Datagram).expect_err(case);
+        assert_eq!(malformed.to_string(), said, "{case}");
+        let response = malformed.response.expect(case);
+        assert_eq!(response.status(), 200, "{case}");
+        assert_eq!(response.top_via().branch, Some(&b"z9hG4bK1"[..]), "{case}");
+    }
+    // No answer has a Max-Forwards that anybody needs.
+    let octets = answer(&INVITE.replacen(": 70", ": many", 1));
+    assert!(lex(octets.as_bytes(), Framing::Datagram).is_ok());
 }
 
 #[test]

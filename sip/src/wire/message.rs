@@ -28,6 +28,10 @@ impl Span {
         }
     }
 
+    pub(super) fn start(self) -> usize {
+        usize::from(self.start)
+    }
+
     pub(super) fn end(self) -> usize {
         usize::from(self.end)
     }
@@ -58,6 +62,15 @@ pub(super) struct Line {
     pub(super) value: Span,
 }
 
+/// Lines between the headers that are none, and were skipped.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SkippedLines {
+    /// Their number.
+    pub count: u16,
+    /// Number of the first, the start line being 1.
+    pub first: u16,
+}
+
 /// The header lines of a message; up to 24 need no allocation.
 pub(super) type Lines = SmallVec<[Line; 24]>;
 
@@ -80,6 +93,7 @@ pub struct Message<'m> {
     pub(super) from_tag: Option<&'m [u8]>,
     pub(super) to_tag: Option<&'m [u8]>,
     pub(super) is_cut: bool,
+    pub(super) skipped: SkippedLines,
     pub(super) keys: Option<RequestKeys>,
 }
 
@@ -131,6 +145,11 @@ impl<'m> Message<'m> {
     /// message is refused.
     pub const fn is_cut(&self) -> bool {
         self.is_cut
+    }
+
+    /// Lines that are no headers and were skipped; `None` if there are none.
+    pub fn skipped_lines(&self) -> Option<SkippedLines> {
+        (self.skipped.count > 0).then_some(self.skipped)
     }
 
     /// The method; for a response, the method of its CSeq.
@@ -332,6 +351,7 @@ impl<'m> Message<'m> {
             from_tag: self.from_tag.map(moved),
             to_tag: self.to_tag.map(moved),
             is_cut: self.is_cut,
+            skipped: self.skipped,
             keys: self.keys,
         }
     }

@@ -17,7 +17,7 @@ pub mod print;
 
 pub use crate::header::cseq::CSeq;
 pub use crate::method::Method;
-pub use fault::{Malformed, MessageFault};
+pub use fault::{Malformed, MessageFault, UnreadableResponse};
 pub use lex::{Framing, lex};
 pub use message::{Header, Message};
 pub use name::HeaderName;

@@ -226,9 +226,14 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
     }
     lines.name("To");
     // RFC 3261 §8.2.6.2: a To with a tag is repeated unchanged, and only one without gets ours.
-    let chosen = to_tag.filter(|_| request.to_tag().is_none());
+    let is_untagged = request.to_tag().is_none();
+    let chosen = to_tag.filter(|_| is_untagged);
 
-    match chosen.and_then(|_| empty_tag(request.to())) {
+    // Left out even if no tag follows here: a response that is printed later from what is copied gets one (`sketch`).
+    match Some(request.to())
+        .filter(|_| is_untagged)
+        .and_then(empty_tag)
+    {
         Some(address) => without_tag(lines.out, request.to(), &address),
         None => unfolded(lines.out, request.to()),
     }

@@ -32,7 +32,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, accept};
 use crate::explain::attempts::sentence;
 use crate::traces::pcap;
-use crate::traces::show::{Rung, label, ladder};
+use crate::traces::show::{Rung, ladder, summary};
 use crate::traces::svg::svg;
 use crate::traces::tag_mask::hide_tags;
 
@@ -264,7 +264,7 @@ fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
     let messages = legs.iter().map(|leg| Rung {
         at: leg.captured.at,
         leg: Some((leg.name, leg.is_sent)),
-        text: label(&Message::parse(&leg.captured.octets)),
+        text: summary(&leg.captured.octets, leg.is_sent),
     });
     let decisions = decided.iter().map(|(at, text)| Rung {
         at: at.as_micros(),
@@ -287,7 +287,7 @@ fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
             transport: captured.transport.as_str(),
             source: captured.source.to_string(),
             destination: captured.target.to_string(),
-            summary: label(&Message::parse(&captured.octets)),
+            summary: summary(&captured.octets, leg.is_sent),
             text: String::from_utf8_lossy(&captured.octets).into_owned(),
         };
         (captured.at, ItemView::Message { message: view })

@@ -2,6 +2,7 @@
 
 mod early;
 mod names;
+mod next_hop;
 mod peer;
 mod sent;
 

@@ -32,6 +32,15 @@ fn over_udp() {
                 32990 > ACK",
             ),
             (
+                "an answer that can't be read: the INVITE goes on",
+                &[
+                    (0, INVITE),
+                    (100, Answer(200, "a\"b")),
+                    (700, Answer(486, "a")),
+                ],
+                "0 > INVITE, 100 ! unreadable, 500 > INVITE, 700 < 486 INVITE, 700 > ACK",
+            ),
+            (
                 "a refusal without a provisional response",
                 &[(0, INVITE), (700, Answer(503, "a")), (800, Answer(180, "a"))],
                 "0 > INVITE, 500 > INVITE, 700 < 503 INVITE, 700 > ACK",
@@ -291,14 +300,14 @@ fn a_lost_flow_fails_what_is_unanswered() {
             "0 > INVITE, 100 ! transport error",
         ),
         (
-            "proceeding; its late 2xx is a stray",
+            "a 100; its late 2xx is a stray",
             &[
                 (0, INVITE),
-                (100, Answer(180, "a")),
+                (100, Answer(100, "a")),
                 (200, Lose),
                 (300, Answer(200, "a")),
             ],
-            "0 > INVITE, 100 < 180 INVITE, 200 ! transport error, 300 ? 200 INVITE",
+            "0 > INVITE, 100 < 100 INVITE, 200 ! transport error, 300 ? 200 INVITE",
         ),
         (
             "accepted",
@@ -313,4 +322,15 @@ fn a_lost_flow_fails_what_is_unanswered() {
     ];
     check(Transport::Udp, cases);
     check(Transport::Tcp, cases);
+    // RFC 3261 §18.2.2: the peer answers over a new connection.
+    let rings: &[(u64, Do)] = &[
+        (0, INVITE),
+        (100, Answer(180, "a")),
+        (200, Lose),
+        (300, Answer(200, "a")),
+    ];
+    let waits = "0 > INVITE, 100 < 180 INVITE, 300 < 200 INVITE";
+    check(Transport::Tcp, &[("a 180 over TCP", rings, waits)]);
+    let fails = "0 > INVITE, 100 < 180 INVITE, 200 ! transport error, 300 ? 200 INVITE";
+    check(Transport::Udp, &[("a 180 over UDP", rings, fails)]);
 }

@@ -294,6 +294,7 @@ impl Bench {
             let (what, owner) = match event {
                 Event::Timeout { owner, .. } => ("timeout", owner),
                 Event::TransportError { owner, .. } => ("transport error", owner),
+                Event::Unreadable { owner, .. } => ("unreadable", owner),
                 Event::NoAck { owner, .. } => ("no ack", owner),
             };
             assert_eq!(owner, OWNER);
