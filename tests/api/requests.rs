@@ -232,7 +232,10 @@ async fn two_authorization_headers_are_refused() {
             .header("Authorization", second);
         let refused = api.send(request.body(Body::empty())).await;
         let message = refused.with(400)["message"].to_string();
-        assert!(message.contains("Authorization: is given more than once"), "{path}: {message}");
+        assert!(
+            message.contains("Authorization: is given more than once"),
+            "{path}: {message}"
+        );
     }
     api.get("/phone", &tenant.token).await.with(200);
 }

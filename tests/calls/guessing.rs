@@ -195,7 +195,13 @@ fn a_tenant_that_lists_anothers_pbx_sees_none_of_its_log_ins() {
     let attacker = attacker["id"].as_str().expect("an id").to_owned();
     let number = "+493099999999";
     setup.run(&[
-        "number", "add", number, "--org", &attacker, "--verified", "--json",
+        "number",
+        "add",
+        number,
+        "--org",
+        &attacker,
+        "--verified",
+        "--json",
     ]);
     let key = setup.run(&["key", "create", "--org", &attacker, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();

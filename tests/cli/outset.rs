@@ -419,6 +419,10 @@ fn root_reads_no_configuration_that_another_user_can_write() {
     std::fs::create_dir(shell.path("trunkline-data")).expect("the folder is made");
     shell.write("trunkline-data/quickstart.toml", &text);
     chown(&shell.path("trunkline-data/quickstart.toml"), NOBODY);
-    refuses(&shell, &["config", "check"], &["quickstart.toml", "isn't read by root"]);
+    refuses(
+        &shell,
+        &["config", "check"],
+        &["quickstart.toml", "isn't read by root"],
+    );
     assert!(!pwned.exists());
 }

@@ -292,7 +292,11 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         assert_eq!(code, Some(0), "{file}: {said}");
         let path = setup.folder.path().join(file);
         let mode = std::fs::metadata(&path).expect("a file").mode();
-        assert_eq!(mode & 0o777, 0o600, "{file}: its messages are for nobody else");
+        assert_eq!(
+            mode & 0o777,
+            0o600,
+            "{file}: its messages are for nobody else"
+        );
         let saved = std::fs::read(path).expect("a file");
         assert!(String::from_utf8_lossy(&saved).contains(part), "{file}");
     }
