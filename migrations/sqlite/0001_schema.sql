@@ -889,7 +889,7 @@ CREATE TABLE audit_log (
     org_id      BLOB,
     -- The partner of the org, or the partner that was changed or made the change.
     partner_id  BLOB,
-    -- 'org_key', 'partner_key', 'dashboard', 'session_token' or 'command'.
+    -- 'org_key', 'partner_key', 'dashboard', 'operator', 'session_token' or 'command'.
     actor       TEXT NOT NULL,
     actor_id    BLOB,
     actor_name  TEXT NOT NULL,

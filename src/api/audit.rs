@@ -61,11 +61,11 @@ pub(crate) struct AuditView {
     org_id: Option<Uuid>,
     /// The partner of the org, or the one that was changed or made the change.
     partner_id: Option<Uuid>,
-    /// `org_key`, `partner_key`, `dashboard`, `session_token` or `command`.
+    /// `org_key`, `partner_key`, `dashboard`, `operator` (a session of the dashboard that the operator has opened), `session_token` or `command`.
     pub(crate) actor: String,
     /// The key or the session; `null` for a command.
     actor_id: Option<Uuid>,
-    /// Name of the key, e-mail address of the person, or words of the command.
+    /// Name of the key, e-mail address of the person, `operator`, or words of the command.
     pub(crate) actor_name: String,
     /// Address that the request came from; `null` for a command.
     pub(crate) address: Option<String>,

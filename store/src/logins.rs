@@ -16,6 +16,11 @@ use super::{lock_org, new_id};
 /// counts as its administrator.
 pub const OPERATOR_EMAIL: &str = "operator@localhost.localdomain";
 
+/// Returns whether this is the address of the operator's account, in any spelling.
+pub const fn is_operators_address(email: &str) -> bool {
+    email.eq_ignore_ascii_case(OPERATOR_EMAIL)
+}
+
 /// Rights of the members of a role.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -19,13 +19,14 @@ const FILTERS: [&str; 3] = ["actor", "start_date", "end_date"];
 const OBJECT: &str = "resource_id";
 
 /// Kinds of credentials, as the API names them.
-const ACTORS: [(&str, &str); 6] = [
+const ACTORS: [(&str, &str); 7] = [
     ("", "Anybody"),
     ("org_key", "An API key"),
     ("dashboard", "A person"),
     ("session_token", "A runtime, by its session token"),
     ("partner_key", "The partner"),
-    ("command", "The operator"),
+    ("operator", "The operator, in the console"),
+    ("command", "The operator, by a command"),
 ];
 
 /// Filters of a request.
