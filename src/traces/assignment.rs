@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_bounds::PartnerShare;
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -38,6 +39,8 @@ pub(super) enum LegReport {
     Begun(TracedLeg, Box<DialogIdentity>),
     /// The call is over.
     Over(Uuid),
+    /// Partner of an org.
+    Partner(Uuid, PartnerShare),
 }
 
 /// Keyed fingerprints, kept instead of texts: peers choose their texts, and may make them long. Without the keys, nobody can make two texts
