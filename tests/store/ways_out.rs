@@ -481,7 +481,11 @@ async fn every_edit_is_told(db: &TestDb) {
 
     told("a destination is made").await;
     done(&store, move |tx| {
-        destinations::update(tx, ours, made, &DestinationChange::default(), NOW)
+        let change = DestinationChange {
+            name: Some("b".to_owned()),
+            ..DestinationChange::default()
+        };
+        destinations::update(tx, ours, made, &change, NOW)
     })
     .await;
     told("a destination is changed").await;
