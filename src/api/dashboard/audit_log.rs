@@ -119,7 +119,10 @@ pub(super) fn rows(log: &Value) -> ([&'static str; 6], Vec<Vec<Markup>>) {
             time(text(entry, "at")),
             html! { (text(entry, "actor_name")) " " span.soft { (spaced(text(entry, "actor"))) } },
             html! { code { (text(entry, "action")) } },
-            html! { (spaced(text(entry, "resource"))) },
+            html! {
+                (spaced(text(entry, "resource")))
+                @if let Some(name) = entry["resource_name"].as_str() { " " strong { (name) } }
+            },
             html! { (fields.join(", ")) },
             html! { (text(entry, "address")) },
         ]
