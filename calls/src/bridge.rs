@@ -172,7 +172,7 @@ impl Bridge {
                 role: self.role(owner.leg),
             };
             core.effects
-                .push_back(Effect::Traced(leg, Box::new(identity)));
+                .push_back(Effect::Traced(leg, ids.partner, Box::new(identity)));
         }
     }
 

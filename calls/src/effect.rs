@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use trunkline_bounds::PartnerShare;
 use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptOutcome;
 use trunkline_model::auth_realms::KnownRealm;
@@ -167,8 +168,8 @@ pub enum Effect {
     },
     /// A peer's challenge has shown its realm, or couldn't be answered.
     Challenged(Box<ChallengeReport>),
-    /// Messages with this identity belong to a leg, in traces.
-    Traced(TracedLeg, Box<DialogIdentity>),
+    /// Messages with this identity belong to a leg, in traces, of an org of this partner.
+    Traced(TracedLeg, Option<PartnerShare>, Box<DialogIdentity>),
     /// A call is over. Its identities still assign late messages to it.
     Untraced(Uuid),
     /// A call was refused without a record: this node takes no new calls, or the refusals of its org come too fast.

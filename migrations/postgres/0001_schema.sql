@@ -150,9 +150,12 @@ CREATE TABLE roles (
 CREATE TABLE users (
     id         UUID PRIMARY KEY,
     -- In lower case.
-    email      TEXT NOT NULL UNIQUE,
+    email      TEXT NOT NULL,
     name       TEXT NOT NULL,
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    -- The partner whose orgs it is for; the org, if that has no partner; zeros for the operator's account.
+    owner_id   UUID NOT NULL,
+    UNIQUE (owner_id, email)
 );
 
 CREATE TABLE memberships (
@@ -896,7 +899,7 @@ CREATE TABLE audit_log (
     org_id      UUID,
     -- The partner of the org, or the partner that was changed or made the change.
     partner_id  UUID,
-    -- 'org_key', 'partner_key', 'dashboard', 'session_token' or 'command'.
+    -- 'org_key', 'partner_key', 'dashboard', 'operator', 'session_token' or 'command'.
     actor       TEXT NOT NULL,
     actor_id    UUID,
     actor_name  TEXT NOT NULL,

@@ -152,9 +152,12 @@ CREATE TABLE roles (
 CREATE TABLE users (
     id         BLOB NOT NULL PRIMARY KEY,
     -- In lower case.
-    email      TEXT NOT NULL UNIQUE,
+    email      TEXT NOT NULL,
     name       TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    -- The partner whose orgs it is for; the org, if that has no partner; zeros for the operator's account.
+    owner_id   BLOB NOT NULL,
+    UNIQUE (owner_id, email)
 ) STRICT;
 
 CREATE TABLE memberships (
@@ -898,7 +901,7 @@ CREATE TABLE audit_log (
     org_id      BLOB,
     -- The partner of the org, or the partner that was changed or made the change.
     partner_id  BLOB,
-    -- 'org_key', 'partner_key', 'dashboard', 'session_token' or 'command'.
+    -- 'org_key', 'partner_key', 'dashboard', 'operator', 'session_token' or 'command'.
     actor       TEXT NOT NULL,
     actor_id    BLOB,
     actor_name  TEXT NOT NULL,

@@ -62,6 +62,9 @@ pub enum NearMiss {
         differs: NumberDifference,
         /// The agent that holds the number.
         agent: Option<Uuid>,
+        /// Its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_name: Option<Box<str>>,
     },
     /// The digits can mean two numbers, and the org has neither or both.
     Ambiguous {
@@ -83,6 +86,9 @@ pub enum NearMiss {
         number: E164,
         /// The agent that holds the number.
         agent: Option<Uuid>,
+        /// Its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_name: Option<Box<str>>,
     },
     /// The header gives the name of one of the org's agents instead of its id.
     AgentName {
@@ -255,7 +261,7 @@ impl Decision {
         let looks = self.trail.iter().map(TrailEntry::to_string);
         let near = self.near_misses.iter().map(NearMiss::to_string);
         looks
-            .chain([self.outcome.to_string()])
+            .chain([self.outcome.sentence(&self.trail)])
             .chain(near)
             .collect()
     }

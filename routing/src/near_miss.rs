@@ -4,6 +4,8 @@
 //! Only steps that found no available agent are examined. Only the call's own org is known here, so the id of another org's agent is reported like
 //! an id that doesn't exist.
 
+use uuid::Uuid;
+
 use crate::decision::{
     AgentState, Decision, NearMiss, NumberDifference, Outcome, Step, StepFinding, StepPlace,
 };
@@ -98,8 +100,12 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     let to = facts.to_user.as_deref();
     let to = to.and_then(|to| reduce(to, org.country(), &is_of_org));
     if let Some(number) = to.filter(|number| org.holds(number)) {
-        let agent = org.held.get(&number).copied();
-        near.push(NearMiss::To { number, agent });
+        let (agent, agent_name) = holder(&number, org);
+        near.push(NearMiss::To {
+            number,
+            agent,
+            agent_name,
+        });
     }
 
     let Some((digits, is_global)) = plain_digits(&dialled.raw) else {
@@ -108,13 +114,22 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
 
     let whole = dialled.e164.as_ref().map_or(&*digits, E164::digits);
     if let Some((number, differs)) = alike((&digits, is_global), whole, org) {
+        let (agent, agent_name) = holder(&number, org);
         near.push(NearMiss::Number {
             dialled: dialled.raw.to_string(),
-            agent: org.held.get(&number).copied(),
+            agent,
+            agent_name,
             number,
             differs,
         });
     }
+}
+
+/// Returns the agent that holds a number, and its name.
+fn holder(number: &E164, org: &Org) -> (Option<Uuid>, Option<Box<str>>) {
+    let id = org.held.get(number).copied();
+    let agent = org.agents.iter().find(|agent| Some(agent.id) == id);
+    (id, agent.map(|agent| agent.name.clone()))
 }
 
 /// Returns the org's number most similar to the dialled digits, and the difference. `digits` are as dialled; `whole` is the number as read.

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use uuid::Uuid;
+
 use crate::decision::{
     AgentState, NearMiss, NumberDifference, Outcome, Step, StepFinding, StepPlace, TrailEntry,
 };
@@ -102,15 +104,39 @@ impl Display for AgentState {
     }
 }
 
-impl Display for Outcome {
+/// Agent by its name, if it is known, and its id.
+struct Named<'a>(Option<&'a str>, Uuid);
+
+impl Display for Named<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Agent { id, step } => write!(out, "Agent {id} takes the call: {step}."),
-            Self::AgentBusy { id } => write!(
-                out,
-                "Agent {id} was asked for and no other is a substitute: the call is refused."
+            Self(Some(name), id) => write!(out, "{name:?} ({id})"),
+            Self(None, id) => write!(out, "{id}"),
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the outcome as a sentence, with the agent's name from the trail that led to it.
+    pub(crate) fn sentence(&self, trail: &[TrailEntry]) -> String {
+        let named = |wanted: &Uuid| {
+            let name = trail.iter().find_map(|entry| match &entry.found {
+                StepFinding::Agent { id, name, .. } if id == wanted => Some(&**name),
+                StepFinding::Agent { .. }
+                | StepFinding::Nothing
+                | StepFinding::NotAnId
+                | StepFinding::Contradiction
+                | StepFinding::Further(_) => None,
+            });
+            Named(name, *wanted)
+        };
+        match self {
+            Self::Agent { id, step } => format!("Agent {} takes the call: {step}.", named(id)),
+            Self::AgentBusy { id } => format!(
+                "Agent {} was asked for and no other is a substitute: the call is refused.",
+                named(id)
             ),
-            Self::NoAgent => out.write_str("No agent is available: the call is refused."),
+            Self::NoAgent => "No agent is available: the call is refused.".to_owned(),
         }
     }
 }
@@ -135,13 +161,17 @@ impl Display for NearMiss {
                 number,
                 differs,
                 agent,
+                agent_name,
             } => {
                 write!(
                     out,
                     "Near miss: {dialled:?} is close to the org's number {number}"
                 )?;
                 match agent {
-                    Some(agent) => write!(out, " of agent {agent}: {differs}"),
+                    Some(agent) => {
+                        let agent = Named(agent_name.as_deref(), *agent);
+                        write!(out, " of agent {agent}: {differs}")
+                    }
                     None => write!(out, ", which is assigned to no agent: {differs}"),
                 }
             }
@@ -159,9 +189,14 @@ impl Display for NearMiss {
                 out,
                 "Near miss: {number} is a number of this org that is assigned to no agent; assign it to the one that should answer."
             ),
-            Self::To { number, agent } => {
+            Self::To {
+                number,
+                agent,
+                agent_name,
+            } => {
                 write!(out, "Near miss: To names the org's number {number}")?;
                 if let Some(agent) = agent {
+                    let agent = Named(agent_name.as_deref(), *agent);
                     write!(out, " of agent {agent}")?;
                 }
                 out.write_str(

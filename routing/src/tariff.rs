@@ -132,7 +132,11 @@ mod tests {
             ("premium in Britain", "+449012345678", Some(PremiumRate)),
             ("premium in Germany", "+499001234567", Some(PremiumRate)),
             ("shared cost in Germany", "+491801234567", Some(SharedCost)),
-            ("shared cost in Britain", "+448431234567", Some(SharedCost)),
+            (
+                "revenue share in Britain",
+                "+448431234567",
+                Some(PremiumRate),
+            ),
             ("personal in Britain", "+447012345678", Some(Personal)),
             ("personal in North America", "+15002345678", Some(Personal)),
             ("Inmarsat", "+870773111632", Some(Satellite)),

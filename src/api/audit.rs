@@ -61,11 +61,11 @@ pub(crate) struct AuditView {
     org_id: Option<Uuid>,
     /// The partner of the org, or the one that was changed or made the change.
     partner_id: Option<Uuid>,
-    /// `org_key`, `partner_key`, `dashboard`, `session_token` or `command`.
+    /// `org_key`, `partner_key`, `dashboard`, `operator` (a session of the dashboard that the operator has opened), `session_token` or `command`.
     pub(crate) actor: String,
     /// The key or the session; `null` for a command.
     actor_id: Option<Uuid>,
-    /// Name of the key, e-mail address of the person, or words of the command.
+    /// Name of the key, e-mail address of the person, `operator`, or words of the command.
     pub(crate) actor_name: String,
     /// Address that the request came from; `null` for a command.
     pub(crate) address: Option<String>,
@@ -79,6 +79,10 @@ pub(crate) struct AuditView {
     pub(crate) fields: Vec<String>,
     /// `X-Request-Id` of the answer; `null` for a command.
     request_id: Option<String>,
+    /// Name that the org has now.
+    org_name: Option<String>,
+    /// Name that the changed object has now, or its number or URL; `null` once it is deleted, and for what has none.
+    pub(crate) resource_name: Option<String>,
 }
 
 impl From<AuditEntry> for AuditView {
@@ -96,12 +100,14 @@ impl From<AuditEntry> for AuditView {
             resource_id: entry.resource_id,
             fields: entry.fields,
             request_id: entry.request_id,
+            org_name: entry.org_name,
+            resource_name: entry.resource_name,
         }
     }
 }
 
 /// Columns of the CSV.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "at",
     "org_id",
     "partner_id",
@@ -114,6 +120,8 @@ const COLUMNS: [&str; 13] = [
     "resource_id",
     "fields",
     "request_id",
+    "org_name",
+    "resource_name",
     "cursor",
 ];
 
@@ -142,6 +150,8 @@ impl ExportRow for AuditView {
             id(self.resource_id),
             Cow::Owned(foreign(&self.fields.join(" ")).into_owned()),
             text(&self.request_id),
+            text(&self.org_name),
+            text(&self.resource_name),
             plain(cursor),
         ];
         cells.into()

@@ -48,6 +48,9 @@ const RESOURCES: [(&str, &str); 32] = [
     ("phone", "agent"),
 ];
 
+/// Kind of a call.
+const CALL: &str = "call";
+
 /// Kinds of objects in entries, including those of commands.
 pub(crate) const KINDS: [&str; 20] = [
     "agent",
@@ -107,7 +110,8 @@ pub(super) fn acting(
     }))
 }
 
-/// Runs the request within its audit scope. A change without a row, such as ending a call, gets its entry afterwards.
+/// Runs the request within its audit scope. What is done to a call changes no row, and gets its entry afterwards; any other request that has changed no
+/// row gets none.
 pub(super) async fn run_audited(
     api: &Api,
     acting: Option<Acting>,
@@ -116,6 +120,7 @@ pub(super) async fn run_audited(
     let Some(acting) = acting else {
         return work.await;
     };
+    let is_of_call = acting.resource() == CALL;
     let response = acting.clone().scope(work).await;
     let status = response.status();
     // A form of the console that has changed something is answered by a redirection.
@@ -123,7 +128,8 @@ pub(super) async fn run_audited(
 
     // A replay changes nothing: the first request has its entry.
     let is_replayed = response.headers().contains_key(REPLAYED);
-    if is_done
+    if is_of_call
+        && is_done
         && !is_replayed
         && acting.is_due()
         && let Err(error) = audit::record(api.store(), acting).await

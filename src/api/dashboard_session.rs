@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use trunkline_store::{Acting, Actor, ActorKind, OrgLimit, TokenHash, org_limits, sessions};
+use trunkline_store::{Acting, OrgLimit, Session, TokenHash, org_limits, sessions};
 use uuid::Uuid;
 
 use super::connection::Encrypted;
@@ -89,14 +89,18 @@ pub(super) async fn of(
             "The session has ended: log in again",
         ))?;
     Proof::note(parts);
-    let actor = Actor {
-        kind: ActorKind::Dashboard,
-        id: Some(session.record.id),
-        name: session.record.email.clone(),
-    };
-
+    let actor = session.record.actor();
     Acting::by(actor, Some(session.record.org_id), None);
     Ok(Some(session))
+}
+
+/// Returns the session of the request's cookie as it is stored. The request doesn't act by it.
+pub(super) async fn stored(parts: &Parts, api: &Api) -> Option<Session> {
+    let hash = cookie_value(&parts.headers, name(api)).map(presented)?;
+    let now = api.now();
+    let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
+    // Without the database the link can't be consumed either.
+    found.await.ok().flatten()
 }
 
 /// Returns true if the session is still open. While the database is away, it counts as open.
@@ -156,11 +160,15 @@ impl DashboardSession {
             &READING
         };
 
-        // In place of a key's id: each session has `Idempotency-Key`s of its own.
-        let id = self.hash.first_chunk().expect("a hash has 32 octets");
+        // In place of a key's id: each session has `Idempotency-Key`s of its own, and others once its person may only read, so that
+        // answers with secrets end with the right to make them.
+        let mut id = *self.hash.first_chunk().expect("a hash has 32 octets");
+        if !self.record.writes {
+            id = id.map(|octet| !octet);
+        }
         Ok(Arc::new(KnownOrg {
             key: CallerKey {
-                id: Uuid::from_bytes(*id),
+                id: Uuid::from_bytes(id),
                 org_id: self.record.org_id,
                 name: "dashboard".to_owned(),
                 scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),

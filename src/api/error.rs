@@ -253,6 +253,7 @@ impl From<Conflict> for ApiError {
             Conflict::ExternalIdTaken(_)
             | Conflict::ClaimEnded
             | Conflict::PartnerInactive
+            | Conflict::TooManyOrgs { .. }
             | Conflict::NumberExists(_)
             | Conflict::NumberVerifiedElsewhere(_)
             | Conflict::NumberHeld { .. }
@@ -290,6 +291,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
         Conflict::ExternalIdTaken(_) => "external_id_taken",
         Conflict::ClaimEnded => "conflict",
         Conflict::PartnerInactive => "partner_inactive",
+        Conflict::TooManyOrgs { .. } => "too_many_orgs",
         Conflict::NumberExists(_) => "number_exists",
         Conflict::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
         Conflict::NumberHeld { .. } => "number_assigned",

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
 use super::error::{OUTCOME_UNKNOWN, Refusal, panicked, refusal};
-use super::{Api, ApiError, body_hash};
+use super::{Api, ApiError, body_hash, replayed_secrets};
 use crate::engine::Handle;
 
 /// Header of the request.
@@ -295,7 +295,10 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
     loop {
         match claimed {
             Claim::New => return Ok(None),
-            Claim::Done(kept) => return Ok(Some(kept)),
+            Claim::Done(kept) => {
+                replayed_secrets::must_be_good(api, asked.org, &kept).await?;
+                return Ok(Some(kept));
+            }
             Claim::OtherBody => {
                 return Err(ApiError::Unprocessable(
                     "This Idempotency-Key was used with another body",

@@ -43,6 +43,7 @@ mod path;
 mod phone;
 mod query;
 mod quota;
+mod replayed_secrets;
 mod request;
 mod routes;
 mod scopes;

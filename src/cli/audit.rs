@@ -9,13 +9,14 @@ use super::target::Target;
 use crate::config::Config;
 
 /// Columns of the table.
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "at",
     "actor",
     "actor_name",
     "address",
     "action",
     "resource",
+    "resource_name",
     "resource_id",
     "fields",
 ];

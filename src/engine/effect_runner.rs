@@ -322,7 +322,12 @@ impl EffectRunner {
             Effect::Proof(outcome) => observer.proof(outcome),
             Effect::Challenged(challenged) => self.challenged(challenged),
             Effect::TurnedAway { reason } => observer.turned(reason),
-            Effect::Traced(leg, identity) => self.tap.assign(leg, identity),
+            Effect::Traced(leg, partner, identity) => {
+                if let Some(partner) = partner {
+                    self.tap.belongs(leg.org, partner);
+                }
+                self.tap.assign(leg, identity);
+            }
             Effect::Untraced(call) => self.tap.end(call),
             Effect::FailedOver { cause } => observer.failed_over(cause),
         }

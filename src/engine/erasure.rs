@@ -4,14 +4,15 @@
 //! follow; they name the contact's calls. The traces of those calls go last. An interrupted erasure starts over with
 //! what is left.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use trunkline_model::record::Fact;
+use trunkline_store::erasures::WaitingErasure;
 use trunkline_store::journal::Journal;
 use trunkline_store::{Erased, OpenErasure, RowsErased, Store, erasing, erasures};
 use uuid::Uuid;
@@ -28,6 +29,10 @@ const FIRST_PAUSE: u32 = 4;
 const LONGEST_PAUSE: u32 = MINUTE;
 /// Erasures tried in one check.
 const MAX_PER_CHECK: usize = 20;
+/// Erasures under way at once, and of the orgs of one partner together; of an org there is one. A large erasure takes minutes, and others don't wait for
+/// it.
+const AT_ONCE: usize = 4;
+const AT_ONCE_OF_PARTNER: usize = AT_ONCE / 2;
 /// Erasures remembered that couldn't be done. Beyond that, the next ones are tried again earlier.
 const MAX_DELAYED: usize = 1_000;
 /// Number of attempts to truncate the write-ahead log of an embedded database while a reader blocks it, and the time
@@ -56,11 +61,17 @@ pub struct ErasureTask(JoinHandle<()>);
 impl ErasureTask {
     /// Starts the task that erases.
     pub fn start(store: Store, engine: Handle, journal: Journal<Fact>) -> Self {
-        let worker = ErasureWorker {
+        let eraser = Arc::new(Eraser {
             store,
             engine,
             journal,
+        });
+        let worker = ErasureWorker {
+            eraser,
             delayed: DelayedErasures::default(),
+            due: VecDeque::new(),
+            under_way: UnderWay::default(),
+            tasks: JoinSet::new(),
         };
         Self(tokio::spawn(worker.run()))
     }
@@ -73,55 +84,132 @@ impl Drop for ErasureTask {
 }
 
 struct ErasureWorker {
+    eraser: Arc<Eraser>,
+    delayed: DelayedErasures,
+    /// Erasures of the last check that haven't begun.
+    due: VecDeque<WaitingErasure>,
+    under_way: UnderWay,
+    /// Dropped, and so aborted, with the worker.
+    tasks: JoinSet<(Uuid, Result<ErasureProgress, ErasureFault>)>,
+}
+
+/// Does this node's part of erasures.
+struct Eraser {
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
-    delayed: DelayedErasures,
 }
 
 impl ErasureWorker {
     async fn run(mut self) {
-        let mut turns = tokio::time::interval(CHECK_INTERVAL);
-        // An erasure may take long. The checks that it has missed aren't made up for in a burst.
-        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        // A check may take long. Those that it has missed aren't made up for in a burst.
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
-        for turn in 0_u32.. {
-            turns.tick().await;
-            match self.turn(turn).await {
-                Ok(()) => fails = false,
-                Err(error) if !fails => {
-                    fails = true;
-                    tracing::warn!(%error, "erasing contacts failed; retrying");
+        let mut turn = 0_u32;
+        loop {
+            tokio::select! {
+                Some(ended) = self.tasks.join_next() => self.end(ended, turn),
+                _ = ticks.tick() => {
+                    match self.look(turn).await {
+                        Ok(()) => fails = false,
+                        Err(error) if !fails => {
+                            fails = true;
+                            tracing::warn!(%error, "erasing contacts failed; retrying");
+                        }
+                        Err(_) => {}
+                    }
+                    turn = turn.wrapping_add(1);
                 }
-                Err(_) => {}
             }
+            self.begin_some();
         }
     }
 
-    /// Tries the erasures that wait. One that can't be done gives its place in the next checks to the others.
-    async fn turn(&mut self, turn: u32) -> Result<(), ErasureFault> {
-        let (node, limit) = (self.engine.node(), self.delayed.limit());
-        let waiting = self
-            .store
+    /// Looks for the erasures that wait. One that can't be done gives its place in the next checks to the others.
+    async fn look(&mut self, turn: u32) -> Result<(), ErasureFault> {
+        let store = &self.eraser.store;
+        let (node, limit) = (self.eraser.engine.node(), self.delayed.limit());
+        let waiting = store
             .read(move |tx| erasures::waiting(tx, node, limit))
             .await?;
-        for id in self.delayed.due(waiting, turn) {
-            match self.erase(id).await {
-                Ok(ErasureProgress::Done) => self.delayed.remove(id),
-                Ok(ErasureProgress::CallIsUp) => self.delayed.insert(id, turn),
-                Err(error) => {
-                    tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying within a minute");
-                    self.delayed.insert(id, turn);
-                }
-            }
-        }
+        self.due = self.delayed.due(waiting, turn).into();
 
         if turn.is_multiple_of(MINUTE) {
-            erasures::settle(&self.store, clock::wall_time()).await?;
+            erasures::settle(store, clock::wall_time()).await?;
         }
         Ok(())
     }
 
+    /// Begins those that are due, as far as there are places for their orgs.
+    fn begin_some(&mut self) {
+        let under_way = &mut self.under_way;
+        let mut begun = Vec::new();
+        self.due.retain(|erasure| {
+            let begins = under_way.begin(*erasure);
+            begun.extend(begins.then_some(erasure.id));
+            !begins
+        });
+        for id in begun {
+            let eraser = Arc::clone(&self.eraser);
+            self.tasks
+                .spawn(async move { (id, eraser.erase(id).await) });
+        }
+    }
+
+    fn end(
+        &mut self,
+        ended: Result<(Uuid, Result<ErasureProgress, ErasureFault>), JoinError>,
+        turn: u32,
+    ) {
+        let (id, progress) = match ended {
+            Ok(ended) => ended,
+            Err(aborted) if aborted.is_cancelled() => return,
+            // It is found again by the next check.
+            Err(panicked) => {
+                tracing::error!(%panicked, "an erasure panicked");
+                self.under_way = UnderWay::default();
+                self.tasks.abort_all();
+                return;
+            }
+        };
+        self.under_way.end(id);
+        match progress {
+            Ok(ErasureProgress::Done) => self.delayed.remove(id),
+            Ok(ErasureProgress::CallIsUp) => self.delayed.insert(id, turn),
+            Err(error) => {
+                tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying within a minute");
+                self.delayed.insert(id, turn);
+            }
+        }
+    }
+}
+
+/// Erasures under way, with their orgs and partners.
+#[derive(Debug, Default)]
+struct UnderWay(Vec<WaitingErasure>);
+
+impl UnderWay {
+    /// Takes a place for an erasure; false if it is under way, or its org or partner has its share.
+    fn begin(&mut self, erasure: WaitingErasure) -> bool {
+        let of_org = self.0.iter().any(|other| other.org_id == erasure.org_id);
+        let is_partners = |other: &&WaitingErasure| {
+            other.partner_id.is_some() && other.partner_id == erasure.partner_id
+        };
+        let of_partner = self.0.iter().filter(is_partners).count();
+        let is_free = self.0.len() < AT_ONCE && !of_org && of_partner < AT_ONCE_OF_PARTNER;
+        if is_free {
+            self.0.push(erasure);
+        }
+        is_free
+    }
+
+    fn end(&mut self, id: Uuid) {
+        self.0.retain(|erasure| erasure.id != id);
+    }
+}
+
+impl Eraser {
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
     async fn erase(&self, id: Uuid) -> Result<ErasureProgress, ErasureFault> {
         let open = self.store.read(move |tx| erasures::open(tx, id)).await?;
@@ -258,11 +346,15 @@ impl DelayedErasures {
     }
 
     /// Returns the erasures to try in this check.
-    fn due(&mut self, waiting: Vec<Uuid>, turn: u32) -> Vec<Uuid> {
+    fn due(&mut self, waiting: Vec<WaitingErasure>, turn: u32) -> Vec<WaitingErasure> {
         // Those that weren't tried although they are due don't wait any more: another node did the last part, or the org is gone.
         self.0
             .retain(|_, delay| turn.wrapping_sub(delay.tried) < 2 * LONGEST_PAUSE);
-        let is_due = |id: &Uuid| self.0.get(id).is_none_or(|delay| delay.is_due(turn));
+        let delayed = &self.0;
+        let is_due = |erasure: &WaitingErasure| {
+            let delay = delayed.get(&erasure.id);
+            delay.is_none_or(|delay| delay.is_due(turn))
+        };
         let due = waiting.into_iter().filter(is_due);
         due.take(MAX_PER_CHECK).collect()
     }
@@ -294,17 +386,46 @@ fn org_of(line: &[u8]) -> Option<Uuid> {
 mod tests {
     use super::*;
 
+    fn erasure(id: u128, org: u128, partner: Option<u128>) -> WaitingErasure {
+        WaitingErasure {
+            id: Uuid::from_u128(id),
+            org_id: Uuid::from_u128(org),
+            partner_id: partner.map(Uuid::from_u128),
+        }
+    }
+
+    /// However long those of one org or partner take.
+    #[test]
+    fn an_org_and_a_partner_leave_places_for_the_erasures_of_others() {
+        let mut under_way = UnderWay::default();
+        for (case, id, org, partner, begins) in [
+            ("the first", 1, 1, Some(7), true),
+            ("the same", 1, 1, Some(7), false),
+            ("another of the org", 2, 1, Some(7), false),
+            ("another org of the partner", 3, 2, Some(7), true),
+            ("a third org of the partner", 4, 3, Some(7), false),
+            ("an honest org", 5, 4, None, true),
+            ("another honest org", 6, 5, None, true),
+            ("a fifth one", 7, 6, None, false),
+        ] {
+            let begun = under_way.begin(erasure(id, org, partner));
+            assert_eq!(begun, begins, "{case}");
+        }
+        under_way.end(Uuid::from_u128(1));
+        assert!(under_way.begin(erasure(2, 1, Some(7))));
+    }
+
     #[test]
     fn erasures_that_cannot_be_done_leave_their_places_to_others() {
         let mut delayed = DelayedErasures::default();
-        let all: Vec<Uuid> = (1..=50).map(Uuid::from_u128).collect();
+        let all: Vec<WaitingErasure> = (1..=50).map(|id| erasure(id, id, None)).collect();
         let mut tried = Vec::new();
         for turn in 0..3 {
             let limit = usize::try_from(delayed.limit()).unwrap();
             let waiting = all.iter().copied().take(limit).collect();
-            for id in delayed.due(waiting, turn) {
-                tried.push(id);
-                delayed.insert(id, turn);
+            for erasure in delayed.due(waiting, turn) {
+                tried.push(erasure);
+                delayed.insert(erasure.id, turn);
             }
         }
         assert_eq!(tried, all);
@@ -314,7 +435,7 @@ mod tests {
         // Each time later, but within a minute.
         let mut turn = FIRST_PAUSE;
         for pause in [8, 16, 32, 60, 60] {
-            delayed.insert(all[0], turn);
+            delayed.insert(all[0].id, turn);
             let first = vec![all[0]];
             assert!(delayed.due(first.clone(), turn + pause - 1).is_empty());
             assert_eq!(delayed.due(first, turn + pause), all[..1], "{pause}");

@@ -70,6 +70,7 @@ mod tests {
                 country: "DE".to_owned(),
             },
             agent: None,
+            agent_name: None,
         };
         let agent = NearMiss::Agent {
             id: Uuid::nil(),

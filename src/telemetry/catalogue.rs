@@ -154,7 +154,13 @@ const COUNTERS: &[(&str, &str, Series)] = &[
         "Refusals because an org or its partner had its share of this node, by what it is a share of",
         Of(
             "resource",
-            &["calls", "setups", "media_ports", "verification_calls"],
+            &[
+                "calls",
+                "setups",
+                "media_ports",
+                "verification_calls",
+                "traces",
+            ],
         ),
     ),
     (

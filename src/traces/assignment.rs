@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_bounds::PartnerShare;
 use trunkline_calls::wall_clock::WallOffset;
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::moment::Moment;
@@ -39,6 +40,8 @@ pub(super) enum LegReport {
     Begun(TracedLeg, Box<DialogIdentity>, WallOffset),
     /// The call is over.
     Over(Uuid),
+    /// Partner of an org.
+    Partner(Uuid, PartnerShare),
 }
 
 /// Keyed fingerprints, kept instead of texts: peers choose their texts, and may make them long. Without the keys, nobody can make two texts

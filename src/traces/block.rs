@@ -6,6 +6,7 @@ use trunkline_sip::moment::Moment;
 
 use super::record::{Record, records};
 use super::scan;
+use super::shares::OrgOctets;
 
 /// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
@@ -19,6 +20,7 @@ pub(super) struct Open {
     octets: Vec<u8>,
     places: Vec<Place>,
     span: Option<(Moment, Moment)>,
+    orgs: OrgOctets,
 }
 
 /// Message in an open block.
@@ -43,11 +45,11 @@ impl Open {
     pub(super) fn push(&mut self, record: &Record<'_>, key: u64) {
         let start = self.octets.len();
         record.push(&mut self.octets);
-        self.note(start, record.at, key);
+        self.note(start, record, key);
     }
 
     /// Notes the message that was appended at `start`, or takes it back.
-    fn note(&mut self, start: usize, at: u64, key: u64) {
+    fn note(&mut self, start: usize, record: &Record<'_>, key: u64) {
         // A reader refuses a larger block, and with it the rest of the segment.
         if self.octets.len() > MAX_RAW {
             self.octets.truncate(start);
@@ -58,7 +60,10 @@ impl Open {
             start,
             is_gone: false,
         });
-        let at = Moment::from_micros(at);
+        if let Some(leg) = record.leg {
+            self.orgs.add(leg.org, self.octets.len() - start);
+        }
+        let at = Moment::from_micros(record.at);
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
     }
@@ -110,7 +115,7 @@ impl Open {
     pub(super) fn keep(&mut self, record: &Record<'_>) {
         let start = self.octets.len();
         self.octets.extend_from_slice(record.whole);
-        self.note(start, record.at, key_of(record));
+        self.note(start, record, key_of(record));
     }
 
     /// Drops the messages for which `goes` is true; returns their number.
@@ -134,6 +139,7 @@ impl Open {
         self.octets.clear();
         self.places.clear();
         self.span = None;
+        self.orgs = OrgOctets::default();
     }
 
     /// Frees the buffers if the block is empty.
@@ -155,6 +161,7 @@ impl Open {
             raw: self.octets.len(),
             keys: keys.into(),
             packed: pack(&self.octets, scratch).into(),
+            orgs: std::mem::take(&mut self.orgs),
         };
         self.octets.clear();
         Some(block)
@@ -198,12 +205,22 @@ impl BlockQuery<'_> {
 }
 
 /// Compressed block.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) span: (Moment, Moment),
     raw: usize,
     keys: Box<[u64]>,
     packed: Box<[u8]>,
+    /// Octets of its orgs before they were compressed. Unknown of one that was read from a file.
+    pub(super) orgs: OrgOctets,
+}
+
+/// By their messages: a block in memory is the same as the one in a file.
+impl PartialEq for Block {
+    fn eq(&self, other: &Self) -> bool {
+        (self.span, self.raw) == (other.span, other.raw)
+            && (&self.keys, &self.packed) == (&other.keys, &other.packed)
+    }
 }
 
 /// Size of a block's header in a file: lengths of the packed and the raw octets, times of the first and last message,
@@ -296,6 +313,7 @@ impl Head {
                 .map(|key| u64::from_le_bytes(*key))
                 .collect(),
             packed: packed.into(),
+            orgs: OrgOctets::default(),
         }
     }
 }

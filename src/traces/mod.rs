@@ -15,6 +15,7 @@ mod record;
 mod removal_filter;
 mod scan;
 mod segments;
+mod shares;
 pub mod show;
 pub mod svg;
 pub mod tag_mask;
@@ -43,6 +44,7 @@ pub use removal_filter::ErasedCall;
 use scan::{Method, Seen};
 pub use segments::Disk;
 use segments::{AGE, Segments};
+use shares::Partners;
 pub use tap::Tap;
 use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 
@@ -86,6 +88,8 @@ struct StoredTraces {
     examined_left: usize,
     /// True if blocks of calls go to segment files.
     is_written: bool,
+    /// Partners of the orgs that have had calls.
+    partners: Partners,
 }
 
 /// Traces of this node.
@@ -185,8 +189,17 @@ impl Traces {
         // Locked from before the blocks leave memory until they are in a file. A reader takes this lock first, so it
         // finds them in one place or the other.
         let mut segments = lock(segments);
-        let blocks = std::mem::take(&mut lock(&self.kept).unwritten);
-        if let Err(fault) = segments.append(&blocks, now) {
+        let (blocks, partners) = {
+            let mut kept = lock(&self.kept);
+            let blocks = std::mem::take(&mut kept.unwritten);
+            // Most sweeps have nothing to write.
+            let partners = match blocks.is_empty() {
+                true => Partners::default(),
+                false => kept.partners.clone(),
+            };
+            (blocks, partners)
+        };
+        if let Err(fault) = segments.append(&blocks, &partners, now) {
             tracing::warn!(%fault, blocks = blocks.len(), "traces can't be written");
             // Some of them may be in the file by now. `each` recognises a block that it finds in both places.
             let calls = &mut lock(&self.kept).calls;
@@ -325,6 +338,9 @@ impl StoredTraces {
                     self.assignments.begin(leg, *identity, wall, &mut repeated);
                 }
                 LegReport::Over(call) => over.push(call),
+                LegReport::Partner(org, partner) => {
+                    self.partners.insert(org, partner);
+                }
             }
         }
         self.take_earlier(&repeated);

@@ -3,7 +3,7 @@
 //!
 //! The name of a segment is the time it began. A segment cut short by a crash is read up to there.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use trunkline_sip::moment::Moment;
 use trunkline_store::private;
 use trunkline_store::whole_file::{UNFINISHED, WholeFile};
+use uuid::Uuid;
 
-use super::block::{Block, BlockQuery, HEAD, Head};
+use super::block::{Block, BlockQuery, HEAD, Head, Open};
+use super::record::records;
 use super::removal_filter::RemovalFilter;
+use super::shares::{self, OrgOctets, Partners};
 
 /// Maximum time that messages are gathered before they are compressed and written.
 pub(super) const AGE: Duration = Duration::from_secs(5);
@@ -26,6 +29,10 @@ const MAGIC_WITHOUT_LEGS: &[u8; 8] = b"TLTRACE1";
 const MAX_SEGMENT_OCTETS: u64 = 16 << 20;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 const ENDING: &str = "trace";
+/// Segments that are rewritten without the messages of some orgs at once: taps wait meanwhile.
+const THINNED_AT_ONCE: u32 = 2;
+/// Part of a segment that has to be theirs, in per cent: less isn't worth the work.
+const THINNED_PERCENT: u64 = 10;
 
 /// Location and limits of traces on disk.
 #[derive(Clone, Debug)]
@@ -50,6 +57,8 @@ struct Segment {
     /// The same as the file had it, or the last message: `retained_from` is earlier while this lies in the future.
     claimed: Moment,
     size: u64,
+    /// Octets of its orgs before they were compressed; none of a file from before the start.
+    orgs: OrgOctets,
 }
 
 /// Segments, oldest first; the last is being written while `file` is open.
@@ -101,6 +110,7 @@ impl Segments {
                 retained_from,
                 claimed: retained_from,
                 size: data.len(),
+                orgs: OrgOctets::default(),
             });
         }
 
@@ -125,6 +135,7 @@ impl Segments {
     pub(super) fn append(
         &mut self,
         blocks: &[std::sync::Arc<Block>],
+        partners: &Partners,
         now: Moment,
     ) -> io::Result<()> {
         let done = blocks.iter().try_for_each(|block| self.one(block, now));
@@ -132,7 +143,7 @@ impl Segments {
             // The last block may be half written, and reading stops there. What comes next has to be in another file.
             self.file = None;
         }
-        self.make_room(now);
+        self.make_room(partners, now);
         done
     }
 
@@ -155,6 +166,7 @@ impl Segments {
         block.write(&mut octets);
         file.write_all(&octets)?;
         segment.size += octets.len() as u64;
+        segment.orgs.add_all(&block.orgs);
         segment.last = segment.last.max(block.span.1);
         segment.retained_from = segment.retained_from.max(block.span.1);
         segment.claimed = segment.claimed.max(block.span.1);
@@ -189,13 +201,15 @@ impl Segments {
             retained_from: began,
             claimed: began,
             size: MAGIC.len() as u64,
+            orgs: OrgOctets::default(),
         });
 
         Ok(())
     }
 
-    /// Removes segments that are too old, and those beyond the quota except the newest.
-    fn make_room(&mut self, now: Moment) {
+    /// Removes segments that are too old. Beyond the quota, removes the oldest messages of orgs that have more than their share, or else the oldest
+    /// segment, but not the newest.
+    fn make_room(&mut self, partners: &Partners, now: Moment) {
         for segment in &mut self.known {
             segment.limit_to(now);
         }
@@ -211,14 +225,51 @@ impl Segments {
             self.file = None;
         }
 
-        let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
-        while size > self.disk.max_bytes
-            && self.known.len() > 1
-            && let Some(oldest) = self.known.front()
-            && is_removed(&oldest.path)
+        let mut thinned = 0;
+        while self.size() > self.disk.max_bytes && self.known.len() > 1 {
+            if thinned < THINNED_AT_ONCE && self.thin(partners) {
+                thinned += 1;
+                continue;
+            }
+            match self.known.front() {
+                Some(oldest) if is_removed(&oldest.path) => drop(self.known.pop_front()),
+                Some(_) | None => return,
+            }
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.known.iter().map(|segment| segment.size).sum()
+    }
+
+    /// Removes the messages of orgs with more than their share from the oldest segment that has many of them; false if there is none, or if the oldest
+    /// segment has nobody else's, which is then removed whole.
+    fn thin(&mut self, partners: &Partners) -> bool {
+        let files = self.known.iter();
+        let files = files.map(|segment| (segment.size, &segment.orgs));
+        let above = shares::above_their_share(files, self.disk.max_bytes, partners);
+        let percent = |segment: &Segment| segment.orgs.percent_of(&above);
+        if above.is_empty()
+            || self
+                .known
+                .front()
+                .is_none_or(|oldest| percent(oldest) == 100)
         {
-            size -= oldest.size;
-            self.known.pop_front();
+            return false;
+        }
+
+        // Not the one that is being written.
+        let newest = self.known.len() - 1;
+        let mut older = self.known.iter_mut().take(newest);
+        let Some(segment) = older.find(|segment| percent(segment) >= THINNED_PERCENT) else {
+            return false;
+        };
+        match segment.without(&above) {
+            Ok(()) => true,
+            Err(fault) => {
+                tracing::warn!(%fault, path = %segment.path.display(), "a trace can't be rewritten");
+                false
+            }
         }
     }
 
@@ -287,6 +338,30 @@ impl Segments {
 }
 
 impl Segment {
+    /// Rewrites the file without the messages of these orgs.
+    fn without(&mut self, orgs: &HashSet<Uuid>) -> io::Result<()> {
+        let mut octets = MAGIC.to_vec();
+        let mut scratch = Vec::new();
+        for block in blocks(&self.path, &BlockQuery::ALL) {
+            let messages = block?.unpack();
+            let mut left = Open::default();
+            for record in records(&messages) {
+                if record.leg.is_none_or(|leg| !orgs.contains(&leg.org)) {
+                    left.keep(&record);
+                }
+            }
+            if let Some(left) = left.close(&mut scratch) {
+                left.write(&mut octets);
+            }
+        }
+
+        replace(&self.path, &octets, self.retained_from)?;
+        self.size = octets.len() as u64;
+        self.orgs.remove(orgs);
+        metrics::counter!("trunkline_share_refusals_total", "resource" => "traces").increment(1);
+        Ok(())
+    }
+
     /// Starts the retention now if its start lies in the future, because the clock was ahead when the last message came.
     fn limit_to(&mut self, now: Moment) {
         let from = match self.claimed <= now {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
+use trunkline_bounds::PartnerShare;
 use trunkline_calls::wall_clock::{STEADY, WallClock, WallOffset};
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::flow::Flow;
@@ -77,6 +78,11 @@ impl Tap {
     /// Reports that messages with this identity belong to a leg, also those that the batch has.
     pub fn assign(&mut self, leg: TracedLeg, identity: Box<DialogIdentity>) {
         self.report(LegReport::Begun(leg, identity, self.wall.offset()));
+    }
+
+    /// Reports the partner of an org.
+    pub fn belongs(&mut self, org: Uuid, partner: PartnerShare) {
+        self.report(LegReport::Partner(org, partner));
     }
 
     /// Reports that a call is over.

@@ -28,6 +28,8 @@ pub enum ActorKind {
     PartnerKey,
     /// A session of the dashboard.
     Dashboard,
+    /// A session of the dashboard that the operator has opened.
+    Operator,
     /// The session token that a runtime received with its call.
     SessionToken,
     /// A command of the operator.
@@ -36,10 +38,11 @@ pub enum ActorKind {
 
 impl ActorKind {
     /// All variants.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::OrgKey,
         Self::PartnerKey,
         Self::Dashboard,
+        Self::Operator,
         Self::SessionToken,
         Self::Command,
     ];
@@ -51,6 +54,7 @@ impl ActorKind {
             Self::OrgKey => "org_key",
             Self::PartnerKey => "partner_key",
             Self::Dashboard => "dashboard",
+            Self::Operator => "operator",
             Self::SessionToken => "session_token",
             Self::Command => "command",
         }
@@ -180,6 +184,12 @@ impl Acting {
             let names = known.fields.iter().map(String::as_str);
             known.fields = field_names(names.chain([name]));
         });
+    }
+
+    /// Returns the kind of the resource that is changed.
+    #[must_use]
+    pub fn resource(&self) -> &'static str {
+        self.known().audited_action.resource
     }
 
     /// Returns whether an actor is known whose change has no entry yet.

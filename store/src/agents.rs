@@ -236,7 +236,7 @@ pub fn opened_page(
     Ok(found)
 }
 
-/// Changes an agent; returns it as changed.
+/// Changes an agent; returns it as changed. What changes nothing leaves its version as it is.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Conflict::PromptAbsent`](super::Conflict::PromptAbsent).
@@ -248,8 +248,14 @@ pub fn update(
     now: Moment,
 ) -> Result<Agent, Error> {
     lock_org(tx, org)?;
-    let mut agent = opened_by_id(tx, org, agent)?;
-    agent.apply(change.clone(), now);
+    let before = opened_by_id(tx, org, agent)?;
+    let mut agent = before.clone();
+    agent.apply(change.clone(), before.updated_at);
+    if agent == before {
+        tx.mark_internal();
+        return Ok(before);
+    }
+    agent.updated_at = now;
     if change.runtime.is_some() {
         prompts::check(tx, org, agent.runtime.as_ref())?;
         agent.seal_secrets(&tx.keyring());
@@ -276,10 +282,13 @@ pub fn update(
 /// [`Wrong::Absent`].
 pub fn trust_runtime(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
-    let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
-    if tx.run(sql, &[&org, &agent, &true])? == 0 {
-        return Err(Wrong::Absent(Kind::Agent).into());
+    if by_id(tx, org, agent)?.is_runtime_by_operator() {
+        return Ok(());
     }
+    let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &agent, &true])?;
+    // Also if the change before it has changed nothing.
+    tx.mark_audited();
     tx.changed(Change::Org(org), now);
     Ok(())
 }

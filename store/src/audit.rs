@@ -43,6 +43,10 @@ pub struct AuditEntry {
     pub fields: Vec<String>,
     /// Id of the request, as the log has it.
     pub request_id: Option<String>,
+    /// Present name of the org.
+    pub org_name: Option<String>,
+    /// Present name of the resource, if it exists and has one.
+    pub resource_name: Option<String>,
 }
 from_row!(AuditEntry {
     seq,
@@ -58,6 +62,8 @@ from_row!(AuditEntry {
     resource_id,
     fields: json,
     request_id,
+    org_name,
+    resource_name,
 });
 
 /// Filter for entries; `None` matches everything.
@@ -92,7 +98,7 @@ pub enum AuditScope {
 
 /// Statement for the entries of an owner that match a filter. The owner is `$1`, the filter `$2` to `$8`.
 macro_rules! entries {
-    ($select:literal, $owner:literal, $rest:literal) => {
+    ({ $select:expr }, $owner:literal, $rest:literal) => {
         concat!(
             "SELECT ",
             $select,
@@ -105,13 +111,37 @@ macro_rules! entries {
     };
 }
 
+/// Columns of an entry, with the names that its org and its resource have now: an org learns those of its own objects alone.
+macro_rules! columns {
+    () => {
+        "*, (SELECT name FROM orgs WHERE orgs.id = audit_log.org_id) AS org_name,
+         CASE resource
+             WHEN 'agent' THEN (SELECT name FROM agents WHERE agents.org_id = audit_log.org_id AND agents.id = resource_id)
+             WHEN 'api_key' THEN (SELECT name FROM org_keys WHERE org_keys.org_id = audit_log.org_id AND org_keys.id = resource_id)
+             WHEN 'destination' THEN (SELECT name FROM destinations WHERE destinations.org_id = audit_log.org_id AND destinations.id = resource_id)
+             WHEN 'number' THEN (SELECT number FROM numbers WHERE numbers.org_id = audit_log.org_id AND numbers.id = resource_id)
+             WHEN 'outbound_trunk' THEN (SELECT name FROM outbound_trunks
+                 WHERE outbound_trunks.org_id = audit_log.org_id AND outbound_trunks.id = resource_id)
+             WHEN 'prompt' THEN (SELECT name FROM prompts WHERE prompts.org_id = audit_log.org_id AND prompts.id = resource_id)
+             WHEN 'org' THEN (SELECT name FROM orgs WHERE orgs.id = audit_log.org_id AND orgs.id = resource_id)
+         END AS resource_name"
+    };
+}
+
 /// Picks the statement for the kind of owner.
 macro_rules! of_each {
+    ($of:expr, entries, $rest:literal) => {
+        match $of {
+            AuditScope::Org(_) => entries!({ columns!() }, "org_id = $1", $rest),
+            AuditScope::Partner(_) => entries!({ columns!() }, "partner_id = $1", $rest),
+            AuditScope::All => entries!({ columns!() }, "($1 IS NULL OR org_id = $1)", $rest),
+        }
+    };
     ($of:expr, $select:literal, $rest:literal) => {
         match $of {
-            AuditScope::Org(_) => entries!($select, "org_id = $1", $rest),
-            AuditScope::Partner(_) => entries!($select, "partner_id = $1", $rest),
-            AuditScope::All => entries!($select, "($1 IS NULL OR org_id = $1)", $rest),
+            AuditScope::Org(_) => entries!({ $select }, "org_id = $1", $rest),
+            AuditScope::Partner(_) => entries!({ $select }, "partner_id = $1", $rest),
+            AuditScope::All => entries!({ $select }, "($1 IS NULL OR org_id = $1)", $rest),
         }
     };
 }
@@ -137,7 +167,7 @@ pub fn after(
     seq: i64,
     most: u32,
 ) -> Result<Vec<AuditEntry>, Error> {
-    let sql = of_each!(of, "*", " AND seq > $9 ORDER BY seq LIMIT $10");
+    let sql = of_each!(of, entries, " AND seq > $9 ORDER BY seq LIMIT $10");
     read(tx, sql, of, filter, seq, most)
 }
 
@@ -152,7 +182,7 @@ pub fn before(
     seq: i64,
     most: u32,
 ) -> Result<Vec<AuditEntry>, Error> {
-    let sql = of_each!(of, "*", " AND seq < $9 ORDER BY seq DESC LIMIT $10");
+    let sql = of_each!(of, entries, " AND seq < $9 ORDER BY seq DESC LIMIT $10");
     read(tx, sql, of, filter, seq, most)
 }
 

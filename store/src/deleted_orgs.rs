@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::column::{from_row, maybe, micros, moment};
 use super::error::{Conflict, Error, Kind, Wrong};
 use super::tx::Tx;
-use super::{Change, Org, Store, clock, lock_org};
+use super::{Change, Org, Store, clock, lock_org, partners};
 
 /// Time in which a deleted org can be restored.
 const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -123,6 +123,11 @@ pub async fn restore(store: &Store, org: Uuid, now: Moment) -> Result<Org, Error
 }
 
 fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
+    let sql = "SELECT partner_id FROM orgs WHERE id = $1";
+    let row: Option<(Option<Uuid>,)> = tx.one(sql, &[&org])?;
+    if let Some((Some(partner),)) = row {
+        partners::lock(tx, partner)?;
+    }
     let deleted = lock(tx, org)?;
     let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
     if deleted.deleted_at.is_none() {
@@ -136,6 +141,9 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
         return Err(Wrong::Absent(Kind::Org).into());
     }
 
+    if let Some(partner) = deleted.partner_id {
+        partners::leave_room_for_org(tx, partner)?;
+    }
     if let (Some(partner), Some(external_id)) = (deleted.partner_id, &deleted.deleted_external_id) {
         let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
         let taken: Option<(i64,)> = tx.one(sql, &[&partner, &external_id])?;

@@ -116,10 +116,15 @@ pub fn update(
     now: Moment,
 ) -> Result<Destination, Error> {
     lock_org(tx, org)?;
-    let mut destination = by_id(tx, org, id)?;
+    let before = by_id(tx, org, id)?;
+    let mut destination = before.clone();
     set(&mut destination.name, change.name.clone());
     set(&mut destination.target, change.target.clone());
     set(&mut destination.via, change.via);
+    if destination == before {
+        tx.mark_internal();
+        return Ok(before);
+    }
     destination.updated_at = now;
     must_be_free(tx, org, &destination.name, id)?;
 

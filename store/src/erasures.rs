@@ -324,15 +324,30 @@ fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
-pub fn waiting(tx: &mut Tx, node: u8, limit: u32) -> Result<Vec<Uuid>, Error> {
-    let sql = "SELECT id FROM (
-             SELECT id, requested_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY requested_at, id) AS place
+pub fn waiting(tx: &mut Tx, node: u8, limit: u32) -> Result<Vec<WaitingErasure>, Error> {
+    let sql = "SELECT waiting.id AS id, org_id, partner_id FROM (
+             SELECT id, org_id, requested_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY requested_at, id) AS place
              FROM erasures WHERE subject IS NOT NULL
              AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
-         ) AS waiting ORDER BY place, requested_at, id LIMIT $2";
-    let rows: Vec<(Uuid,)> = tx.all(sql, &[&node, &limit])?;
-    Ok(rows.into_iter().map(|(id,)| id).collect())
+         ) AS waiting LEFT JOIN orgs ON orgs.id = waiting.org_id ORDER BY place, requested_at, waiting.id LIMIT $2";
+    tx.all(sql, &[&node, &limit])
 }
+
+/// An erasure in which a node has to do its part.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct WaitingErasure {
+    /// The erasure.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// Its partner.
+    pub partner_id: Option<Uuid>,
+}
+from_row!(WaitingErasure {
+    id,
+    org_id,
+    partner_id
+});
 
 /// Returns an erasure with its search terms; `None` once no node needs them any more.
 ///

@@ -60,6 +60,12 @@ pub enum Conflict {
     /// The partner was deactivated, so that it gets no further org.
     #[error("the partner account is inactive")]
     PartnerInactive,
+    /// The partner has as many orgs as it may have.
+    #[error("the partner may have {most} orgs, and has them already: the operator can allow more")]
+    TooManyOrgs {
+        /// The most that it may have.
+        most: u32,
+    },
     /// The claim on an `Idempotency-Key` has ended before the answer was stored: another request may have the key by now.
     #[error(
         "the request took so long that its Idempotency-Key was free again, and has changed nothing"

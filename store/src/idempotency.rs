@@ -1,7 +1,8 @@
 //! Stored answers to requests with an `Idempotency-Key`, so that a repeated request does its work once.
 //!
 //! An entry belongs to one credential, method, path and key. It begins as a claim without an answer. If the claim's node dies, the claim
-//! ends at the node's next start, or after two minutes. The answer, sealed, replaces it, and is committed together with the effects of the request:
+//! ends once the node has no lease any more, at its next start, or after two minutes, but not while another node carries out a command that the dead
+//! one may have sent for it. The answer, sealed, replaces it, and is committed together with the effects of the request:
 //! a node that dies has either done and answered it, or neither.
 
 use std::time::Duration;
@@ -11,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::clock::{by_its_clock, length};
 use super::column::{from_row, maybe, moment, small, to_json};
 use super::error::{Broke, Conflict, Error};
 use super::tx::Tx;
@@ -69,16 +71,62 @@ struct Row {
     status: Option<u16>,
     answer: Option<Vec<u8>>,
     expires_at: Moment,
+    node: Option<i64>,
+    org_id: Option<Uuid>,
+    attempt: Option<Uuid>,
 }
 from_row!(Row {
     body_hash,
     status: maybe(small),
     answer,
     expires_at: moment,
+    node,
+    org_id,
+    attempt,
 });
 
-const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idempotency_keys
+const OF_REQUEST: &str =
+    "SELECT body_hash, status, answer, expires_at, node, org_id, attempt FROM idempotency_keys
                           WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
+
+/// Age of a command to another node after which it is no longer carried out.
+const CARRIED_OUT: Duration = Duration::from_secs(60);
+
+impl Row {
+    fn claim(self, tx: &mut Tx, asked: &RequestKey) -> Result<Claim, Error> {
+        Ok(match (self.status, self.answer) {
+            _ if self.body_hash != asked.body => Claim::OtherBody,
+            (Some(_), Some(sealed)) => {
+                let plain = tx.keyring().open(&context_of(asked), &sealed)?;
+                Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
+            }
+            _ => Claim::InProgress,
+        })
+    }
+
+    /// Returns whether nobody does the request any more: the node that did it has no lease, and no other node carries out a command of the org.
+    fn is_abandoned(&self, tx: &mut Tx) -> Result<bool, Error> {
+        let (None, Some(node)) = (self.status, self.node) else {
+            return Ok(false);
+        };
+        let sql = by_its_clock!(
+            tx,
+            "SELECT 1 FROM nodes WHERE node = $1 AND lease_expires_at < ",
+            ""
+        );
+        let gone: Option<(i64,)> = tx.one(sql, &[&node])?;
+        if gone.is_none() {
+            return Ok(false);
+        }
+        let sql = by_its_clock!(
+            tx,
+            "SELECT 1 FROM asks WHERE org_id = $1 AND status IS NULL AND asked_at >= ",
+            " - $2 LIMIT 1"
+        );
+        let carried_out: Option<(i64,)> = tx.one(sql, &[&self.org_id, &length(CARRIED_OUT)])?;
+        Ok(carried_out.is_none())
+    }
+}
 
 /// Looks the request up, and claims it for `node` if it is new.
 ///
@@ -92,8 +140,24 @@ pub fn claim(
 ) -> Result<Claim, Error> {
     tx.mark_internal();
 
-    if let Some(claim) = look_up(tx, asked, now)? {
-        return Ok(claim);
+    match found(tx, asked, now)? {
+        Found::Nothing => {}
+        Found::Row(row) => return row.claim(tx, asked),
+        Found::Abandoned(attempt) => {
+            let sql = "DELETE FROM idempotency_keys WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4
+                           AND attempt = $5 AND status IS NULL";
+            // This attempt's and no other: another node may have claimed the request meanwhile.
+            tx.run(
+                sql,
+                &[
+                    &asked.credential,
+                    &asked.method,
+                    &asked.path,
+                    &asked.key,
+                    &attempt,
+                ],
+            )?;
+        }
     }
 
     // An expired row makes room for a new claim; of two transactions at once one inserts or updates the row.
@@ -130,23 +194,33 @@ pub fn claim(
 /// # Errors
 /// [`Broke`]: the database fails.
 pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Claim>, Error> {
+    match found(tx, asked, now)? {
+        Found::Nothing | Found::Abandoned(_) => Ok(None),
+        Found::Row(row) => row.claim(tx, asked).map(Some),
+    }
+}
+
+/// Entry of a request.
+enum Found {
+    Nothing,
+    /// A claim that nobody works on, by its attempt.
+    Abandoned(Option<Uuid>),
+    Row(Row),
+}
+
+fn found(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Found, Error> {
     let row: Option<Row> = tx.one(
         OF_REQUEST,
         &[&asked.credential, &asked.method, &asked.path, &asked.key],
     )?;
     // An expired row counts as none, and `claim` overwrites it.
     let Some(row) = row.filter(|row| row.expires_at > now) else {
-        return Ok(None);
+        return Ok(Found::Nothing);
     };
-
-    Ok(Some(match (row.status, row.answer) {
-        _ if row.body_hash != asked.body => Claim::OtherBody,
-        (Some(_), Some(sealed)) => {
-            let plain = tx.keyring().open(&context_of(asked), &sealed)?;
-            Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
-        }
-        _ => Claim::InProgress,
-    }))
+    Ok(match row.is_abandoned(tx)? {
+        true => Found::Abandoned(row.attempt),
+        false => Found::Row(row),
+    })
 }
 
 /// Stores the answer to a claimed request.
@@ -216,13 +290,19 @@ pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives up the unanswered claims of earlier runs of the node. Returns their number.
+/// Gives up the unanswered claims of earlier runs of the node, but those of orgs for which another node carries out a command: they end with their
+/// time. Returns their number.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
 pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
-    let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
-    let freed = tx.run(sql, &[&node])?;
+    let sql = by_its_clock!(
+        tx,
+        "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL AND NOT EXISTS (
+             SELECT 1 FROM asks WHERE asks.org_id = idempotency_keys.org_id AND asks.status IS NULL AND asked_at >= ",
+        " - $2)"
+    );
+    let freed = tx.run(sql, &[&node, &length(CARRIED_OUT)])?;
     Ok(freed)
 }
 

@@ -99,6 +99,7 @@ impl Contacts<'_> {
             // Read under the lock, since `update` writes every field back: a concurrent change would be lost.
             let known = contacts::by_id(tx, org, contact)?;
             let Some(changed) = details.changed(&known, now) else {
+                tx.mark_internal();
                 return Ok(known);
             };
             update(tx, &changed)?;
@@ -132,7 +133,10 @@ impl Contacts<'_> {
                         update(tx, &changed)?;
                         Ok(changed)
                     }
-                    None => Ok(known),
+                    None => {
+                        tx.mark_internal();
+                        Ok(known)
+                    }
                 },
                 None => {
                     leave_room_for(tx, org, OrgLimit::Contacts, now)?;

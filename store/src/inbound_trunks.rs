@@ -153,6 +153,10 @@ pub fn update(
 ) -> Result<InboundTrunk, Error> {
     lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
+    if *change == InboundTrunkChange::default() {
+        tx.mark_internal();
+        return Ok(trunk);
+    }
 
     if let Some(numbers) = &change.numbers {
         let verified = verified(tx, org)?;

@@ -137,7 +137,7 @@ pub use in_force::Follower;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
 pub use integrations::{Integration, NewBooking};
 pub use keyring::{Keyring, RetiredKey, SigningPair};
-pub use logins::{Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role};
+pub use logins::{Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role, is_operators_address};
 pub use node_commands::{CommandState, NodeCommand};
 pub use nodes::{NodeState, NodeStatus, Renewal, Serving, SilentNode};
 pub use number_codes::{CodeLimit, MadeCode, TRIES, TriedCode};

@@ -12,7 +12,7 @@ use super::keyring::to_hex;
 use super::page::{Narrow, Page, Position};
 use super::retention::{self, RetentionChange};
 use super::tx::Tx;
-use super::{Change, lock_org, new_id, set};
+use super::{Change, lock_org, new_id, partners, set};
 
 /// An org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,10 +166,11 @@ pub struct OrgChange {
 /// integrations.
 ///
 /// # Errors
-/// [`Conflict::ExternalIdTaken`]; [`Conflict::PartnerInactive`], also if the partner was deactivated while its request ran.
+/// [`Conflict::ExternalIdTaken`]; [`Conflict::TooManyOrgs`]; [`Conflict::PartnerInactive`], also if the partner was deactivated while its request ran.
 pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> Result<Org, Error> {
     if let Some(partner) = partner {
         must_be_active(tx, partner)?;
+        partners::leave_room_for_org(tx, partner)?;
     }
 
     // The unique index decides, not a query before: of two requests with the same external id at once, one gets the
@@ -207,13 +208,14 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
     Ok(org)
 }
 
-/// Checks that the partner is active, and locks it: a deactivation waits for the end of the transaction, whose orgs it then suspends as well.
+/// Checks that the partner is active, and locks it: a deactivation waits for the end of the transaction, whose orgs it then suspends as well, and
+/// another org of the partner is counted after it.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Conflict::PartnerInactive`].
 fn must_be_active(tx: &mut Tx, partner: Uuid) -> Result<(), Error> {
     let sql = match tx.is_shared() {
-        true => "SELECT active FROM partners WHERE id = $1 FOR SHARE",
+        true => "SELECT active FROM partners WHERE id = $1 FOR NO KEY UPDATE",
         false => "SELECT active FROM partners WHERE id = $1",
     };
     let row: Option<(bool,)> = tx.one(sql, &[&partner])?;
@@ -230,6 +232,10 @@ fn must_be_active(tx: &mut Tx, partner: Uuid) -> Result<(), Error> {
 pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
     lock_org(tx, org)?;
     let mut changed = by_id(tx, org)?;
+    if *change == OrgChange::default() {
+        tx.mark_internal();
+        return Ok(changed);
+    }
     set(&mut changed.name, change.name.clone());
     set(&mut changed.website, change.website.clone());
     set(&mut changed.language, change.language.clone());

@@ -164,6 +164,10 @@ pub fn update(
     now: Moment,
 ) -> Result<OutboundTrunk, Error> {
     lock_org(tx, org)?;
+    if *change == OutboundTrunkChange::default() {
+        tx.mark_internal();
+        return by_id(tx, org, trunk);
+    }
     let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
              digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms),
              refer_kept_caller_at = CASE WHEN $8 THEN NULL ELSE refer_kept_caller_at END

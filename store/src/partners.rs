@@ -258,6 +258,56 @@ pub fn limit(
     Ok(limited)
 }
 
+/// Most orgs of a partner for which the operator has said nothing.
+pub const ORGS: u32 = 1_000;
+/// Name of that limit beside those of its orgs.
+const ORGS_NAME: &str = "orgs";
+
+/// Returns the most orgs that a partner may have.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn most_orgs(tx: &mut Tx, partner: Uuid) -> Result<u32, Error> {
+    let sql = "SELECT most FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
+    let set: Option<(i64,)> = tx.one(sql, &[&partner, &ORGS_NAME])?;
+    Ok(set.map_or(ORGS, |(most,)| u32::try_from(most).unwrap_or(u32::MAX)))
+}
+
+/// Sets the most orgs that a partner may have; `None`: the default. Those that it has already stay.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn limit_orgs(tx: &mut Tx, partner: Uuid, most: Option<u32>) -> Result<(), Error> {
+    let sql = "DELETE FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
+    tx.run(sql, &[&partner, &ORGS_NAME])?;
+    if let Some(most) = most {
+        let sql = "INSERT INTO partner_org_limits (partner_id, name, most) VALUES ($1, $2, $3)";
+        tx.run(sql, &[&partner, &ORGS_NAME, &most])?;
+    }
+    Ok(())
+}
+
+/// Locks a partner until the end of the transaction, if it exists. Before any of its orgs, as its deactivation does.
+pub(super) fn lock(tx: &mut Tx, partner: Uuid) -> Result<(), Error> {
+    // An embedded database has one writer.
+    if tx.is_shared() {
+        let sql = "SELECT id FROM partners WHERE id = $1 FOR NO KEY UPDATE";
+        let _: Option<(Uuid,)> = tx.one(sql, &[&partner])?;
+    }
+    Ok(())
+}
+
+/// Refuses one more org if the partner has as many as it may have. The partner is locked by then, so that no two transactions count at once.
+pub(super) fn leave_room_for_org(tx: &mut Tx, partner: Uuid) -> Result<(), Error> {
+    let most = most_orgs(tx, partner)?;
+    let sql = "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL";
+    let (held,): (i64,) = tx.exactly_one(sql, &[&partner])?;
+    match held >= i64::from(most) {
+        true => Err(Conflict::TooManyOrgs { most }.into()),
+        false => Ok(()),
+    }
+}
+
 /// Sets the share of each node, in per cent, that the partner's orgs have together; `None`: half.
 ///
 /// # Errors

@@ -3,9 +3,11 @@
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::acting::{Actor, ActorKind};
 use super::change::Change;
 use super::column::{from_row, moment};
 use super::error::{Error, Kind, Wrong};
+use super::logins::OPERATOR;
 use super::new_id;
 use super::page::{Page, Position};
 use super::tx::Tx;
@@ -32,6 +34,7 @@ pub struct Session {
     pub suspended: bool,
     /// Expiry.
     pub expires_at: Moment,
+    owner_id: Uuid,
 }
 from_row!(Session {
     id,
@@ -42,7 +45,23 @@ from_row!(Session {
     writes,
     suspended,
     expires_at: moment,
+    owner_id,
 });
+
+impl Session {
+    /// Returns its author for the audit log.
+    pub fn actor(&self) -> Actor {
+        let (kind, name) = match self.owner_id == OPERATOR {
+            true => (ActorKind::Operator, "operator".to_owned()),
+            false => (ActorKind::Dashboard, self.email.clone()),
+        };
+        Actor {
+            kind,
+            id: Some(self.id),
+            name,
+        }
+    }
+}
 
 /// A session in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,25 +137,37 @@ pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<S
                        WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,
                    (suspended_by_partner_at IS NOT NULL OR suspended_by_operator_at IS NOT NULL
                        OR partner_inactive_at IS NOT NULL) AS suspended,
-                   expires_at
+                   expires_at, owner_id
                FROM dashboard_sessions JOIN orgs ON orgs.id = dashboard_sessions.org_id
                    JOIN users ON users.id = dashboard_sessions.user_id
                WHERE token_hash = $1 AND expires_at > $2 AND deleted_at IS NULL";
     tx.one(sql, &[&session, &now])
 }
 
-/// Returns whether a page with a button comes before the log-in; `None` for a link that is used, expired or unknown.
+/// A link that is still good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GoodLink {
+    /// A page with a button comes before the log-in.
+    pub confirm: bool,
+    /// Org of the session that it opens.
+    pub org_id: Uuid,
+    /// Address of the person that it logs in.
+    pub email: String,
+}
+from_row!(GoodLink {
+    confirm,
+    org_id,
+    email
+});
+
+/// Reads a link without consuming it; `None` for one that is used, expired or unknown.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn needs_confirmation(
-    tx: &mut Tx,
-    link: TokenHash,
-    now: Moment,
-) -> Result<Option<bool>, Error> {
-    let sql = "SELECT confirm FROM login_links WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2";
-    let found: Option<(bool,)> = tx.one(sql, &[&link, &now])?;
-    Ok(found.map(|(confirm,)| confirm))
+pub fn link(tx: &mut Tx, link: TokenHash, now: Moment) -> Result<Option<GoodLink>, Error> {
+    let sql = "SELECT confirm, org_id, email FROM login_links JOIN users ON users.id = user_id
+               WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2";
+    tx.one(sql, &[&link, &now])
 }
 
 /// Returns a page of the org's open sessions, newest first, of one address if `email` is given, after `after`.

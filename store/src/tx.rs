@@ -359,6 +359,11 @@ impl Tx {
         self.gathered.is_internal = true;
     }
 
+    /// Marks this transaction as one with an entry in the audit log, whatever was said before.
+    pub(crate) const fn mark_audited(&mut self) {
+        self.gathered.is_internal = false;
+    }
+
     /// Runs one part of a transaction of several parts.
     pub(crate) fn run_part<T>(
         &mut self,

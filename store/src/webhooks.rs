@@ -155,6 +155,10 @@ pub fn update(
     now: Moment,
 ) -> Result<Webhook, Error> {
     lock_org(tx, org)?;
+    if *change == WebhookChange::default() {
+        tx.mark_internal();
+        return by_id(tx, org, webhook);
+    }
     let (has_description, description) = match &change.description {
         Some(description) => (true, description.as_deref()),
         None => (false, None),

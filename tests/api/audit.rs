@@ -19,7 +19,15 @@ use crate::test_api::{Answer, NOW, TestApi, found};
 use crate::test_org::{Of, Row, TestOrg, rows};
 
 /// Operations that answer and change nothing.
-const CHANGE_NOTHING: [&str; 4] = [
+const CHANGE_NOTHING: [&str; 10] = [
+    // The number is verified already.
+    "/dashboard/{org_id}/numbers/{number_id}/confirm",
+    "/dashboard/{org_id}/numbers/{number_id}/verify",
+    "/phone/numbers/{number_id}/verify",
+    "/phone/numbers/{number_id}/verify/confirm",
+    // The org isn't deleted.
+    "/operator-console/orgs/{orgId}/restore",
+    "/partner/v1/orgs/{orgId}/restore",
     // The session is in memory.
     "/operator-console/logout",
     "/phone/sip/route-test",
@@ -399,4 +407,64 @@ impl std::io::Write for Log {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// Visitors that are known, and changes that say what is so already, would fill the log for a year.
+#[tokio::test]
+async fn what_changes_nothing_leaves_no_entry() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    api.number(tenant.org, "+442079460123").await;
+    let post = async |path: &str, body: Value| {
+        let made = api.post(path, &tenant.token, body).await;
+        assert!(made.status < 300, "{path}: {}", made.text);
+        made.json()
+    };
+    let agent = json!({"name": "A", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": true});
+    let agent = post("/phone", agent).await["id"].clone();
+    let destination = json!({"name": "Sales", "type": "phone", "value": "+442071838750"});
+    let destinations = "/phone/sip/transfer-destinations";
+    let destination = post(destinations, destination).await["id"].clone();
+    let hook = json!({"url": "https://hooks.example.com/x"});
+    let hook = post("/webhooks", hook).await["id"].clone();
+    post("/phone/sip/inbound-trunk", json!({})).await;
+    let visitor = json!({"external_id": "crm/1", "name": "Ann"});
+    let authenticate = "/widget/authenticate-user-by-external-id";
+    post(authenticate, visitor.clone()).await;
+
+    let last = newest(&api, 1).await[0].seq;
+    let text = |id: &Value| id.as_str().expect("an id").to_owned();
+    for _ in 0..3 {
+        post(authenticate, visitor.clone()).await;
+        for path in [
+            format!("/phone/{}", text(&agent)),
+            format!("{destinations}/{}", text(&destination)),
+            format!("/webhooks/{}", text(&hook)),
+            "/phone/sip/inbound-trunk".to_owned(),
+        ] {
+            api.patch(&path, &tenant.token, json!({})).await.with(200);
+        }
+        let path = format!("/phone/{}", text(&agent));
+        let same = json!({"name": "A", "enabled": true});
+        api.patch(&path, &tenant.token, same).await.with(200);
+    }
+    assert_eq!(newest(&api, 1).await[0].seq, last);
+
+    // What changes something still has its entry.
+    post(authenticate, json!({"external_id": "crm/1", "name": "Bea"})).await;
+    let path = format!("/phone/{}", text(&agent));
+    let other = json!({"name": "B"});
+    api.patch(&path, &tenant.token, other).await.with(200);
+    let actions: Vec<String> = newest(&api, 2)
+        .await
+        .into_iter()
+        .map(|entry| entry.action)
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            "PATCH /phone/{agent_id}",
+            "POST /widget/authenticate-user-by-external-id"
+        ]
+    );
 }

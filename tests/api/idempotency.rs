@@ -288,3 +288,41 @@ async fn a_bot_token_is_made_once() {
     let shown = api.get(path, &tenant.token).await.with(200);
     assert_eq!(shown["next_created_at"], Value::Null);
 }
+
+/// What a kept answer showed is shown again while it is good. A thief of the log of answers gets nothing that was revoked.
+#[tokio::test]
+async fn secrets_in_kept_answers_end_with_their_revocation() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    api.number(tenant.org, "+442079460123").await;
+    let token = &tenant.token;
+    let key = json!({"name": "Night shift", "scopes": ["phone:read"]});
+    let hook = json!({"url": "https://hooks.example.com/x"});
+    let none = json!({});
+
+    for (path, body, replace) in [
+        ("/api-keys", &key, "/api-keys/{api_key_id}"),
+        ("/webhooks", &hook, "/webhooks/{id}"),
+        ("/phone/bot-token", &none, "/phone/bot-token"),
+        (
+            "/phone/sip/inbound-trunk",
+            &none,
+            "/phone/sip/inbound-trunk",
+        ),
+    ] {
+        let made = ask(&api, path, token, "k", body).await;
+        let shown = made.with(201);
+        let again = ask(&api, path, token, "k", body).await;
+        assert!(is_replay(&again), "{path}");
+        assert_eq!(again.text, made.text, "{path}");
+
+        let mut gone = replace.to_owned();
+        for name in ["api_key_id", "id"] {
+            let id = shown[name].as_str().unwrap_or_default();
+            gone = gone.replace(&format!("{{{name}}}"), id);
+        }
+        api.delete(&gone, token).await.with(200);
+        let refused = ask(&api, path, token, "k", body).await;
+        assert_eq!(refused.with(409)["code"], "secret_revoked", "{path}");
+    }
+}

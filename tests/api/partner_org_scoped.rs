@@ -321,6 +321,56 @@ async fn the_operators_visit_takes_nobodys_administration() {
     assert_eq!(demoted.status, 303, "{}", demoted.text);
 }
 
+/// A partner, or an org's administrator, would act in the operator's name with its address.
+#[tokio::test]
+async fn nobody_else_acts_as_the_operator() {
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let path = format!("/partner/v1/orgs/{org}/login-links");
+    for email in [OPERATOR_EMAIL, "Operator@LocalHost.LocalDomain"] {
+        let body = json!({"email": email, "name": "The operator"});
+        let refused = api.post(&path, &partner.key, body).await.with(400);
+        let message = refused["message"].to_string();
+        assert!(message.contains("the operator's own account"), "{message}");
+    }
+
+    let made = link(&api, &partner, &org, json!({"email": "ann@example.com"})).await;
+    let url = made.with(201)["url"].as_str().expect("a url").to_owned();
+    let ann = log_in(
+        &api,
+        url.strip_prefix("https://dashboard.example").expect("ours"),
+    )
+    .await;
+    let members = format!("/dashboard/{org}/members");
+    let proof = form_token(&visit(&api, &members, &ann).await);
+    let invite = |email: &str| format!("form_token={proof}&email={email}");
+    let links = format!("{members}/login-links");
+    let refused = submit(&api, &links, &ann, &invite(OPERATOR_EMAIL)).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let invited = submit(&api, &links, &ann, &invite("bob@example.com")).await;
+    assert_eq!(invited.status, 200, "{}", invited.text);
+
+    // The operator is known by the kind of the session.
+    let operator = operators_cookie(&api).await;
+    let proof = form_token(&visit(&api, "/operator-console", &operator).await);
+    let enter = format!("/operator-console/orgs/{org}/console");
+    let entered = submit(&api, &enter, &operator, &format!("form_token={proof}")).await;
+    let to = entered.header("Location").expect("a link").to_owned();
+    let cookie = log_in(&api, &to).await;
+    let keys = format!("/dashboard/{org}/keys");
+    let proof = form_token(&visit(&api, &keys, &cookie).await);
+    let named = format!("form_token={proof}&name=Audit&scopes=keys%3Awrite");
+    assert_eq!(submit(&api, &keys, &cookie, &named).await.status, 200);
+
+    let asked = format!("/partner/v1/audit?org_id={org}&resource=api_key");
+    let log = api.get(&asked, &partner.key).await.with(200);
+    let actor = [&log["items"][0]["actor"], &log["items"][0]["actor_name"]];
+    assert_eq!(actor, ["operator", "operator"], "{log}");
+    let asked = format!("/partner/v1/audit?org_id={org}&actor=dashboard");
+    let log = api.get(&asked, &partner.key).await.with(200);
+    assert!(!log.to_string().contains("perator"), "{log}");
+}
+
 #[tokio::test]
 async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_is() {
     let api = TestApi::new().await;
@@ -352,7 +402,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
         "{members:?}"
     );
 
-    // The same account in another org, as its first member.
+    // Another partner has an account of its own with the address, and sees nothing of the first one's.
     link(
         &api,
         &other,
@@ -364,6 +414,14 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
     assert_eq!(
         roles_of(&api, &other_org, "ann@example.com").await,
         ["admin"]
+    );
+    let members = api.members(other_org.parse().expect("an id")).await;
+    let names: Vec<_> = members.iter().map(|(_, name, _)| name.as_str()).collect();
+    assert_eq!(names, ["Else"]);
+    let members = api.members(org.parse().expect("an id")).await;
+    assert!(
+        members.iter().all(|(_, name, _)| name == "Ann Other"),
+        "{members:?}"
     );
     pass(1);
 }

@@ -305,7 +305,7 @@ async fn a_call_says_who_it_was_and_what_it_came_close_to() {
     let path = format!("/phone/calls/{}/routing", Uuid::from_u128(2));
     let shown = api.get(&path, &tenant.token).await.with(200);
     let near = json!([{"number": {
-        "dialled": "030 12345678", "number": "+493012345678", "agent": sales, "differs": {"national_form": {"country": "DE"}},
+        "dialled": "030 12345678", "number": "+493012345678", "agent": sales, "agent_name": "Sales", "differs": {"national_form": {"country": "DE"}},
     }}]);
     assert_eq!(shown["near_misses"], near, "{shown}");
     assert_eq!(shown["log_in"]["by"], "digest");

@@ -510,7 +510,11 @@ async fn orgs_take_turns_with_their_erasures(db: &TestDb) {
         );
     }
 
-    let waiting = async |limit| found(&store, move |tx| erasures::waiting(tx, 3, limit)).await;
+    let waiting = async |limit| {
+        let waiting = found(&store, move |tx| erasures::waiting(tx, 3, limit)).await;
+        let ids = waiting.into_iter().map(|erasure| erasure.id);
+        ids.collect::<Vec<_>>()
+    };
     assert_eq!(waiting(10).await, [asked[0], asked[3], asked[1], asked[2]]);
     assert_eq!(waiting(2).await, [asked[0], asked[3]]);
 }

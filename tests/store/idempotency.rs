@@ -1,19 +1,21 @@
 //! Stored answers: one claim, one answer, kept for a day, and sealed.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Claim, Conflict, Effects, Error, Purge, RequestKey, Store, StoredAnswer, Tx, agents,
-    deleted_orgs, erasures, idempotency,
+    deleted_orgs, erasures, idempotency, node_commands, nodes,
 };
 use uuid::Uuid;
 
 use crate::on_both;
-use crate::test_db::{self, NOW, TestDb, later};
+use crate::test_db::{self, NOW, TestDb, done, later};
 
 const NODE: Option<u8> = Some(3);
+const ORG: Uuid = Uuid::from_u128(0xa);
 
 /// The kept answers of a store.
 pub(crate) struct Answers(pub(crate) Store);
@@ -231,6 +233,52 @@ async fn claims_of_a_dead_run_are_freed(db: &TestDb) {
     assert_eq!(claim(&dead, NODE).await, Claim::New);
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
     assert_eq!(claim(&others, NODE).await, Claim::InProgress);
+}
+
+/// On the other nodes too, as soon as the node has no lease any more; but not while one of them carries out what it was told.
+async fn a_claim_whose_node_has_no_lease_is_free(db: &TestDb) {
+    let store = db.open().await;
+    let answers = Answers(store.clone());
+    let long = Duration::from_secs(3_600);
+    let (dead, alive) = (5, 6);
+    done(&store, move |tx| {
+        nodes::begin(tx, dead, "a", Duration::ZERO)
+    })
+    .await;
+    done(&store, move |tx| nodes::begin(tx, alive, "b", long)).await;
+    let claim = async |key: &str, node: u8| {
+        let asked = RequestKey {
+            key: key.to_owned(),
+            org: Some(ORG),
+            attempt: Uuid::new_v4(),
+            ..asked()
+        };
+        answers
+            .claim(&asked, Some(node), NOW)
+            .await
+            .expect("a claim")
+    };
+
+    assert_eq!(claim("of the living", alive).await, Claim::New);
+    assert_eq!(claim("of the living", alive).await, Claim::InProgress);
+    assert_eq!(claim("of the dead", dead).await, Claim::New);
+    assert_eq!(claim("of the dead", alive).await, Claim::New);
+    assert_eq!(claim("of the dead", alive).await, Claim::InProgress);
+
+    assert_eq!(claim("a transfer", dead).await, Claim::New);
+    let order = move |tx: &mut Tx| node_commands::put(tx, (ORG, Uuid::new_v4()), alive, "{}", NOW);
+    let order = done(&store, order).await;
+    done(&store, move |tx| {
+        node_commands::take(tx, alive, Duration::from_secs(60), NOW)
+    })
+    .await;
+    assert_eq!(claim("a transfer", alive).await, Claim::InProgress);
+    assert_eq!(answers.free(dead).await.expect("freed"), 0, "at its start");
+    done(&store, move |tx| {
+        node_commands::answer(tx, order, 202, "{}")
+    })
+    .await;
+    assert_eq!(claim("a transfer", alive).await, Claim::New);
 }
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(db: &TestDb) {
@@ -468,6 +516,7 @@ on_both!(
     a_request_is_claimed_once_and_then_answered,
     a_claim_that_is_given_up_is_free,
     claims_of_a_dead_run_are_freed,
+    a_claim_whose_node_has_no_lease_is_free,
     answers_end_after_a_day_and_claims_of_the_dead_sooner,
     answers_are_there_after_a_restart,
     of_a_hundred_at_once_one_has_the_claim,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline::api::token;
 use trunkline_store::{
-    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Store, Tx, Wrong, org_keys, orgs,
-    partners,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Purge, Store, Tx, Wrong, deleted_orgs,
+    org_keys, orgs, partners,
 };
 
-use crate::test_db::{self, NOW, TestDb, done, found, later, org, partner};
+use crate::test_db::{self, NOW, TestDb, done, found, later, of_partner, org, partner};
 
 crate::on_both!(
     an_org_is_born,
@@ -19,6 +19,7 @@ crate::on_both!(
     partners_see_their_own,
     partner_keys_are_found_by_hash,
     an_inactive_partner_gets_no_org,
+    a_partner_has_as_many_orgs_as_the_operator_lets_it,
     keys_survive
 );
 
@@ -355,4 +356,34 @@ async fn keys_survive(db: &TestDb) {
     let mut altered = sealed;
     *altered.last_mut().expect("octets") ^= 1;
     assert!(second.open(b"whose", &altered).is_err());
+}
+
+async fn a_partner_has_as_many_orgs_as_the_operator_lets_it(db: &TestDb) {
+    let store = db.open().await;
+    let (partner, other) = (partner(&store).await, partner(&store).await);
+    assert_eq!(
+        found(&store, move |tx| partners::most_orgs(tx, partner)).await,
+        1_000
+    );
+    done(&store, move |tx| partners::limit_orgs(tx, partner, Some(2))).await;
+    let first = of_partner(&store, partner, "first").await.id;
+    of_partner(&store, partner, "second").await;
+
+    let third = move |tx: &mut Tx| orgs::create(tx, Some(partner), &NewOrg::named("Third"), NOW);
+    let is_refused =
+        |refused: Error| matches!(refused, Error::Conflict(Conflict::TooManyOrgs { most: 2 }));
+    assert!(store.write(third).await.is_err_and(is_refused));
+    of_partner(&store, other, "theirs").await;
+
+    // One that was deleted makes room, and can't come back beyond the bound.
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, first, Purge::Later, NOW)
+    })
+    .await;
+    done(&store, third).await;
+    let restored = deleted_orgs::restore(&store, first, NOW).await;
+    assert!(restored.is_err_and(is_refused));
+    done(&store, move |tx| partners::limit_orgs(tx, partner, None)).await;
+    let restored = deleted_orgs::restore(&store, first, NOW).await;
+    assert_eq!(restored.expect("there is room").id, first);
 }

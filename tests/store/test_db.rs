@@ -200,8 +200,8 @@ pub(crate) async fn found<T: Send + 'static>(
 pub(crate) async fn open_erasures(store: &Store, node: u8) -> Vec<OpenErasure> {
     let waiting = found(store, move |tx| erasures::waiting(tx, node, 100)).await;
     let mut open = Vec::new();
-    for id in waiting {
-        open.extend(found(store, move |tx| erasures::open(tx, id)).await);
+    for erasure in waiting {
+        open.extend(found(store, move |tx| erasures::open(tx, erasure.id)).await);
     }
     open
 }

@@ -481,7 +481,11 @@ async fn every_edit_is_told(db: &TestDb) {
 
     told("a destination is made").await;
     done(&store, move |tx| {
-        destinations::update(tx, ours, made, &DestinationChange::default(), NOW)
+        let change = DestinationChange {
+            name: Some("b".to_owned()),
+            ..DestinationChange::default()
+        };
+        destinations::update(tx, ours, made, &change, NOW)
     })
     .await;
     told("a destination is changed").await;
@@ -496,7 +500,7 @@ async fn every_edit_is_told(db: &TestDb) {
     .await;
     told("a destination is taken").await;
     done(&store, move |tx| {
-        destinations::create_for(tx, ours, anna, &desk("b"), NOW)
+        destinations::create_for(tx, ours, anna, &desk("c"), NOW)
     })
     .await;
     told("a destination is made for an agent").await;

@@ -276,10 +276,11 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             leg: LegId::FIRST.number(),
             role: LegRole::Trunk,
         };
+        let partner = self.caller.org.holder().partner;
         let identity = DialogIdentity::of_invite(self.caller.message, self.caller.flow);
         cx.core
             .effects
-            .push_back(Effect::Traced(leg, Box::new(identity)));
+            .push_back(Effect::Traced(leg, partner, Box::new(identity)));
     }
 
     /// Answers the INVITE as refused, without a transaction or a record: only the refusal is counted.

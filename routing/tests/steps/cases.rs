@@ -278,7 +278,7 @@ fn the_trail_reads_as_sentences() {
         format!(
             "Among the org's agents, oldest first, is agent \"agent 2\" ({SALES}), which is available."
         ),
-        format!("Agent {SALES} takes the call: it is the org's first available one."),
+        format!("Agent \"agent 2\" ({SALES}) takes the call: it is the org's first available one."),
     ];
 
     assert_eq!(world.decide().sentences(), expected);

@@ -123,10 +123,12 @@ pub(super) struct PartnerLimits {
     requests: Option<Option<u32>>,
     login_links: Option<Option<u32>>,
     node_share: Option<Option<u32>>,
+    /// Number of its orgs.
+    most_orgs: Option<Option<u32>>,
     orgs: Vec<(OrgLimit, Option<u32>)>,
 }
 
-/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, node_share_percent, agents, …}`: the fields from `agents` on are
+/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, node_share_percent, orgs, agents, …}`: the fields from `agents` on are
 /// the greatest values that the partner may set for one of its orgs.
 pub(super) async fn limit_partner(
     State(api): State<Api>,
@@ -143,6 +145,9 @@ pub(super) async fn limit_partner(
         if let Some(percent) = given.node_share {
             trunkline_store::partners::set_node_share(tx, partner, percent, now)?;
         }
+        if let Some(most) = given.most_orgs {
+            trunkline_store::partners::limit_orgs(tx, partner, most)?;
+        }
         org_limits::limit_partner(tx, partner, &given.orgs, now)
     })
     .await?;
@@ -158,6 +163,7 @@ pub(super) fn changed_partner_limits(mut fields: Fields) -> Result<PartnerLimits
         requests: fields.clearable("partner_requests_per_minute", RATE),
         login_links: fields.clearable("login_links_per_minute", RATE),
         node_share: fields.clearable("node_share_percent", Count::new(1..=100)),
+        most_orgs: fields.clearable("orgs", RATE),
         orgs: read_limits(&mut fields),
     };
     fields.done(|| Some(limits))
@@ -169,9 +175,10 @@ async fn view_of_partner(
 ) -> Result<Json<Listed<PartnerLimitRow>>, ApiError> {
     let read = api.read_inline(move |tx| {
         let known = trunkline_store::partners::by_id(tx, partner)?;
-        Ok((known, org_limits::of_partner(tx, partner)?))
+        let most_orgs = trunkline_store::partners::most_orgs(tx, partner)?;
+        Ok((known, most_orgs, org_limits::of_partner(tx, partner)?))
     });
-    let (known, set) = read.await?;
+    let (known, most_orgs, set) = read.await?;
 
     let (usual, defaults) = (&api.config().limits, default_limits(api.config()));
     let row = |limit, value, of| PartnerLimitRow { limit, value, of };
@@ -195,6 +202,7 @@ async fn view_of_partner(
             share.unwrap_or(PartnerShare::DEFAULT.into()),
             "partner",
         ),
+        row("orgs", most_orgs, "partner"),
     ];
 
     items.extend(OrgLimit::ALL.map(|limit| {

@@ -19,13 +19,14 @@ const FILTERS: [&str; 3] = ["actor", "start_date", "end_date"];
 const OBJECT: &str = "resource_id";
 
 /// Kinds of credentials, as the API names them.
-const ACTORS: [(&str, &str); 6] = [
+const ACTORS: [(&str, &str); 7] = [
     ("", "Anybody"),
     ("org_key", "An API key"),
     ("dashboard", "A person"),
     ("session_token", "A runtime, by its session token"),
     ("partner_key", "The partner"),
-    ("command", "The operator"),
+    ("operator", "The operator, in the console"),
+    ("command", "The operator, by a command"),
 ];
 
 /// Filters of a request.
@@ -118,7 +119,10 @@ pub(super) fn rows(log: &Value) -> ([&'static str; 6], Vec<Vec<Markup>>) {
             time(text(entry, "at")),
             html! { (text(entry, "actor_name")) " " span.soft { (spaced(text(entry, "actor"))) } },
             html! { code { (text(entry, "action")) } },
-            html! { (spaced(text(entry, "resource"))) },
+            html! {
+                (spaced(text(entry, "resource")))
+                @if let Some(name) = entry["resource_name"].as_str() { " " strong { (name) } }
+            },
             html! { (fields.join(", ")) },
             html! { (text(entry, "address")) },
         ]

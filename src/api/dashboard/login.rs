@@ -4,7 +4,8 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use trunkline_store::sessions;
+use trunkline_store::Session;
+use trunkline_store::sessions::{self, GoodLink};
 
 use super::document::{document, mark};
 use super::page::{ErrorPage, Html, Notice, base_of};
@@ -18,14 +19,15 @@ use maud::{Markup, html};
 pub(super) const LONGEST_FORM: usize = 4 << 10;
 
 /// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
-/// confirmation, shows a button first. 410 for a link that is used, expired or unknown.
+/// confirmation, or another site leads a person who is logged in elsewhere to it, shows a button first. 410 for a link
+/// that is used, expired or unknown.
 pub(super) async fn consume(
     state: State<Api>,
-    headers: HeaderMap,
+    parts: Parts,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ErrorPage> {
     let State(api) = &state;
-    if !is_visit(&headers) {
+    if !is_visit(&parts.headers) {
         return Err(ErrorPage::new(
             // A browser drops a failed prefetch, and asks again when the person opens the link.
             StatusCode::SERVICE_UNAVAILABLE,
@@ -38,15 +40,32 @@ pub(super) async fn consume(
     let token = token_of(&query);
     if let Some(token) = token {
         let (link, now) = (presented(token), api.now());
-        let needs = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
         // Read without consuming: the button, a POST, consumes the link.
-        if needs.await? == Some(true) {
-            let to = format!("{}/partner-login", base_of(&state));
-            return Ok(Html(confirmation(&to, token)).into_response());
+        let link = api.read_inline(move |tx| sessions::link(tx, link, now));
+        if let Some(link) = link.await? {
+            let replaced = replaced(&parts, api, &link).await;
+            if link.confirm || replaced.is_some() {
+                let to = format!("{}/partner-login", base_of(&state));
+                let page = confirmation(&to, token, &link, replaced.as_ref());
+                return Ok(Html(page).into_response());
+            }
         }
     }
 
     open(&state, token).await
+}
+
+/// Returns the session that a link would replace by one of another person or org, unless the person opened the link
+/// here: another site could otherwise have somebody work in an org of its own choice without noticing (login CSRF).
+async fn replaced(parts: &Parts, api: &Api, link: &GoodLink) -> Option<Session> {
+    // Browsers leave it out over plain HTTP; then a session that would be replaced is asked about as well.
+    let site = parts.headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site == "none" || site == "same-origin") {
+        return None;
+    }
+    let session = dashboard_session::stored(parts, api).await?;
+    let is_another = (session.org_id, &*session.email) != (link.org_id, &*link.email);
+    is_another.then_some(session)
 }
 
 /// `POST /partner-login`: the button of the confirmation page; consumes the link.
@@ -87,7 +106,7 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, ErrorP
 
     // Read first: a made-up token, which needs no credential, must not take a turn of the database's writer.
     let (link, now) = (presented(link.ok_or_else(no_longer_good)?), api.now());
-    let known = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
+    let known = api.read_inline(move |tx| sessions::link(tx, link, now));
     known.await?.ok_or_else(no_longer_good)?;
 
     let (token, hash) = dashboard_session::new_token();
@@ -168,13 +187,19 @@ fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Respon
     }
 }
 
-/// Page with the button that consumes a link.
-fn confirmation(to: &str, token: &str) -> Markup {
+/// Page with the button that consumes a link, which replaces this session.
+fn confirmation(to: &str, token: &str, link: &GoodLink, replaced: Option<&Session>) -> Markup {
     let body = html! {
         main.notice {
             (mark())
             h1 { "Log in to the console" }
             p { "This link works once. Press the button to use it in this browser." }
+            @if let Some(session) = replaced {
+                p {
+                    "You are logged in as " (session.email) " in " (session.org_name) ". The button logs you in as " (link.email)
+                    " instead. If another site sent you here unasked, close this page."
+                }
+            }
             form method="post" action=(to) {
                 input type="hidden" name="token" value=(token);
                 button { "Log in" }

@@ -16,7 +16,7 @@ use super::resource::done;
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::email::EMAIL;
 use crate::api::field_type::FieldType as _;
-use crate::api::partner::issue_login_link;
+use crate::api::partner::{issue_login_link, must_be_a_persons};
 use crate::api::quota::Policy;
 use crate::api::{Api, ApiError};
 
@@ -176,6 +176,7 @@ pub(super) async fn invite_person(
         name,
         roles: role.into_iter().collect(),
     };
+    must_be_a_persons(&login)?;
     // With a confirmation: the link is passed on by mail or chat, where software opens links before people do.
     let link = issue_login_link(&api, visitor.org, login, true).await?;
     let content = html! {

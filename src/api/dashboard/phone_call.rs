@@ -25,7 +25,7 @@ use trunkline_bounds::Holder;
 use trunkline_calls::Reason;
 use trunkline_net::media::AudioFrame;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Acting, Actor, ActorKind, AuditedAction, audit, sessions};
+use trunkline_store::{Acting, AuditedAction, audit, sessions};
 use uuid::Uuid;
 
 use super::page::ErrorPage;
@@ -503,11 +503,7 @@ impl Line {
             resource_id: Some(call),
             request_id: None,
         });
-        let actor = Actor {
-            kind: ActorKind::Dashboard,
-            id: Some(session.id),
-            name: session.email.clone(),
-        };
+        let actor = session.actor();
         let org = Some(session.org_id);
 
         let store = self.api.store().clone();

@@ -362,6 +362,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("org", "The org.", ""),
+    ("orgs", "Orgs that the partner may have.", "5000"),
     (
         "outbound_trunk",
         "The trunk that the agent calls through.",

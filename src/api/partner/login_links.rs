@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, logins};
+use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, is_operators_address, logins};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -54,8 +54,22 @@ pub(super) async fn create(
     caller.takes_login_link(&api)?;
     let org = caller.owned(&api, &named).await?.id;
     let (login, confirm) = described(body.fields()?)?;
+    must_be_a_persons(&login)?;
     let shown = issue(&api, org, login, confirm).await?;
     Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// Refuses the address of the operator's account to everybody else, who could act in the operator's name with it.
+///
+/// # Errors
+/// 400.
+pub(in crate::api) fn must_be_a_persons(login: &NewLogin) -> Result<(), ApiError> {
+    match is_operators_address(&login.email) {
+        true => Err(ApiError::bad(
+            "email: is the address of the operator's own account",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Makes a new link to the org's dashboard.

@@ -31,7 +31,8 @@ use caller::PartnerCaller;
 
 pub(super) use limits::{changed as changed_limits, read as read_limits};
 pub(super) use login_links::{
-    LinkView, described as described_login, issue as issue_login_link, store_link,
+    LinkView, described as described_login, issue as issue_login_link, must_be_a_persons,
+    store_link,
 };
 pub(super) use numbers::page_of as page_of_numbers;
 pub(super) use org::{at_once, retention};

@@ -145,3 +145,72 @@ fn files_outlive_a_clock_that_is_not_set_yet() {
     traces.write(FIRST + DAY + 2 * AGE);
     assert_eq!(files(&disk).len(), 0);
 }
+
+/// Calls with large SDP fill the quota many times over. The victim's one call is older than all of them.
+#[test]
+fn an_org_that_fills_the_quota_loses_its_own_oldest_traces() {
+    const VICTIM: Uuid = Uuid::from_u128(0xb);
+    const HOUR: Duration = Duration::from_secs(3_700);
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk {
+        max_bytes: 1 << 20,
+        retention: 30 * DAY,
+        ..disk(&directory)
+    };
+    let traces = opened(&disk);
+    let mut tap = traces.tap(0);
+    let mut write_of = |org: Uuid, call_id: &str, octets: &[u8], at: Moment| {
+        let leg = TracedLeg {
+            org,
+            call: call(call_id),
+            leg: 0,
+            role: LegRole::Trunk,
+        };
+        let local = tag(call_id);
+        let identity = DialogIdentity::Tag {
+            call_id: call_id.as_bytes().into(),
+            local,
+            remote: Some(local.as_bytes().into()),
+            secrets: SecretHeaders::default(),
+        };
+        tap.assign(leg, Box::new(identity));
+        tap.note(at, flow(), true, octets);
+        tap.hand_on();
+        traces.sweep(at);
+        traces.sweep(at + AGE);
+        traces.write(at + AGE);
+    };
+
+    let mut seed = 7_u64;
+    let mut large = |call_id: &str| {
+        // Letters that don't compress, as keys in SDP don't.
+        let letters = std::iter::repeat_with(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'!' + u8::try_from((seed >> 33) % 90).unwrap())
+        });
+        let filling: String = letters.take(100_000).collect();
+        let mut octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        octets.extend_from_slice(filling.as_bytes());
+        octets
+    };
+    let small = message("INVITE sip:a SIP/2.0", "victim", 1);
+    let beside = large("beside");
+    write_of(VICTIM, "victim", &small, FIRST);
+    write_of(VICTIM, "beside", &beside, FIRST);
+    let mut at = FIRST;
+    for number in 0..40 {
+        at = at + HOUR;
+        let call_id = format!("attacker-{number}");
+        let octets = large(&call_id);
+        write_of(ORG, &call_id, &octets, at);
+    }
+
+    let of = |org, call_id: &str| traces.of(org, call(call_id), NEVER, ALWAYS).messages.len();
+    assert_eq!([of(VICTIM, "victim"), of(VICTIM, "beside")], [1, 1]);
+    assert_eq!(of(ORG, "attacker-39"), 1, "its newest");
+    assert_eq!(of(ORG, "attacker-0"), 0, "its oldest");
+    let sizes = files(&disk)
+        .into_iter()
+        .map(|file| file.metadata().unwrap().len());
+    assert!(sizes.sum::<u64>() <= disk.max_bytes);
+}
