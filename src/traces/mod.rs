@@ -10,6 +10,7 @@ mod block;
 mod export;
 mod forget;
 mod found;
+mod local;
 pub mod pcap;
 mod record;
 mod removal_filter;
@@ -22,6 +23,7 @@ mod tap;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -38,6 +40,7 @@ pub use export::Collector;
 use export::Exporter;
 use found::MessageCollector;
 pub use found::{FoundMessage, FoundMessages};
+use local::LocalAddresses;
 use record::Record;
 pub use removal_filter::ErasedCall;
 use scan::{Method, Seen};
@@ -70,7 +73,7 @@ struct Unmatched {
     full: Open,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct StoredTraces {
     unmatched: Unmatched,
     calls: Store,
@@ -86,6 +89,18 @@ struct StoredTraces {
     examined_left: usize,
     /// True if blocks of calls go to segment files.
     is_written: bool,
+    local: LocalAddresses,
+}
+
+/// Functions of the machine that traces use.
+#[derive(Copy, Clone, Debug)]
+pub struct Surroundings {
+    /// Wall-clock time.
+    pub now: fn() -> Moment,
+    /// Wall clock of the times of messages.
+    pub wall: &'static WallClock,
+    /// Returns the address that packets to a peer leave from.
+    pub source_towards: fn(IpAddr) -> Option<IpAddr>,
 }
 
 /// Traces of this node.
@@ -108,10 +123,9 @@ impl Traces {
         shards: usize,
         disk: Option<Disk>,
         collector: Option<Collector>,
-        clock: fn() -> Moment,
-        wall: &'static WallClock,
+        around: Surroundings,
     ) -> io::Result<Arc<Self>> {
-        let traces = Self::unattended(shards, disk, collector, clock, wall)?;
+        let traces = Self::unattended(shards, disk, collector, around)?;
         let traces = Arc::new(traces);
         let weak = Arc::downgrade(&traces);
         let keeper = std::thread::Builder::new()
@@ -127,8 +141,7 @@ impl Traces {
         shards: usize,
         disk: Option<Disk>,
         collector: Option<Collector>,
-        clock: fn() -> Moment,
-        wall: &'static WallClock,
+        around: Surroundings,
     ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
         Ok(Self {
@@ -136,11 +149,11 @@ impl Traces {
             kept: Mutex::new(StoredTraces {
                 is_written: segments.is_some(),
                 exporter: collector.map(Exporter::new),
-                ..StoredTraces::default()
+                ..StoredTraces::new(LocalAddresses::new(around.source_towards))
             }),
             segments: segments.map(Mutex::new),
-            clock,
-            wall,
+            clock: around.now,
+            wall: around.wall,
         })
     }
 
@@ -313,6 +326,21 @@ fn keep(traces: &Weak<Traces>) {
 }
 
 impl StoredTraces {
+    fn new(local: LocalAddresses) -> Self {
+        Self {
+            unmatched: Unmatched::default(),
+            calls: Store::default(),
+            assignments: Assignments::default(),
+            spare: Batch::default(),
+            scratch: Vec::new(),
+            exporter: None,
+            unwritten: Vec::new(),
+            examined_left: 0,
+            is_written: false,
+            local,
+        }
+    }
+
     /// Sorts the spare batch in, and empties it.
     fn take_in(&mut self, now: Moment) {
         let mut batch = std::mem::take(&mut self.spare);
@@ -347,7 +375,8 @@ impl StoredTraces {
             // A call's messages have times on its own offset, as its record has: a search by the record's times finds them all.
             let begun = leg.and_then(|leg| self.assignments.offset_of(leg.call));
             let at = begun.unwrap_or(mark.wall).of(mark.at);
-            self.take_message(&Record::new(at, &mark.flow, is_sent, leg, octets), key);
+            let flow = self.local.named(mark.flow);
+            self.take_message(&Record::new(at, &flow, is_sent, leg, octets), key);
         }
 
         // Their last messages are in the same batch.
@@ -457,6 +486,7 @@ impl StoredTraces {
     fn rest(&mut self) {
         self.spare.rest();
         self.scratch = Vec::new();
+        self.local.forget();
         for gathered in [
             &mut self.unmatched.open,
             &mut self.unmatched.full,
