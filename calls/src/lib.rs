@@ -71,6 +71,7 @@ pub mod limits;
 pub mod live;
 mod local_media;
 mod loop_counter;
+mod media_profile;
 mod media_rules;
 mod origin;
 pub mod outbound;
