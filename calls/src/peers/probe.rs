@@ -24,12 +24,9 @@ impl Peers {
             OptionsBatch::KeepAlive(bindings) => {
                 for asked in bindings {
                     let (flow, uri) = (asked.flow, asked.contact.clone());
-                    self.send_options(
-                        endpoint,
-                        (flow, &uri),
-                        PendingRequest::KeepAlive(asked),
-                        now,
-                    );
+                    let asked = PendingRequest::KeepAlive(asked);
+                    // One that finds no room is left out: the next follows soon.
+                    let _ = self.send_options(endpoint, (flow, &uri), asked, now);
                 }
             }
         }
@@ -43,12 +40,15 @@ impl Peers {
         let Some(peer) = ProbedPeer::of(target) else {
             return;
         };
-        self.send_options(
-            endpoint,
-            (flow, &target.uri),
-            PendingRequest::Probe(peer),
-            now,
-        );
+        // A silent peer keeps a probe for 32 s, longer than the shortest interval between two.
+        if self.probing.contains(&peer) {
+            return;
+        }
+        let asked = PendingRequest::Probe(peer.clone());
+        let sent = self.send_options(endpoint, (flow, &target.uri), asked, now);
+        if sent.is_some() {
+            self.probing.insert(peer);
+        }
     }
 
     fn send_options(
@@ -57,7 +57,7 @@ impl Peers {
         (flow, uri): (Flow, &str),
         asked: PendingRequest,
         now: Moment,
-    ) {
+    ) -> Option<u32> {
         let minter = endpoint.minter().clone();
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());
@@ -82,7 +82,7 @@ impl Peers {
                 head.line("Accept", b"application/sdp");
             },
             now,
-        );
+        )
     }
 
     /// Notes any answer of a registered PBX: its mapping is alive.
