@@ -242,11 +242,13 @@ impl Outbound {
 }
 
 impl CallEnd {
-    /// End of a call whose callee doesn't answer.
+    /// End of a call whose callee doesn't answer. Only a callee that has refused has ended it: one that was silent or can't be reached has done
+    /// nothing.
     pub(super) fn of_callee(failure: DialFailure) -> Self {
-        let by = match failure.reason == Reason::RingingTimeout {
-            true => HangupBy::Platform,
-            false => HangupBy::Callee,
+        let has_refused = failure.is_answer && failure.reason != Reason::RingingTimeout;
+        let by = match has_refused {
+            true => HangupBy::Callee,
+            false => HangupBy::Platform,
         };
         Self {
             status: failure.status,
@@ -254,6 +256,40 @@ impl CallEnd {
             reason: Some(failure.reason),
             by,
             cause: failure.cause,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dial_failure::UNREACHABLE;
+
+    #[test]
+    fn only_a_callee_that_has_refused_has_ended_its_call() {
+        let busy = DialFailure {
+            sip_code: 486,
+            reason: Reason::CalleeBusy,
+            status: Status::Busy,
+            cause: None,
+            is_answer: true,
+        };
+        let silent = DialFailure {
+            sip_code: 408,
+            is_answer: false,
+            ..busy
+        };
+        let rings = DialFailure {
+            reason: Reason::RingingTimeout,
+            ..silent
+        };
+        for (name, failure, by) in [
+            ("it refuses", busy, HangupBy::Callee),
+            ("it is silent", silent, HangupBy::Platform),
+            ("it rings for too long", rings, HangupBy::Platform),
+            ("it can't be reached", UNREACHABLE, HangupBy::Platform),
+        ] {
+            assert_eq!(CallEnd::of_callee(failure).by, by, "{name}");
         }
     }
 }

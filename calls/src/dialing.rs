@@ -29,7 +29,7 @@ use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use super::sips::is_sips;
 use super::uas_invite::UasInvite;
-use super::{has_sdp, ip_family, sdp_of};
+use super::{has_sdp, ip_family, media_profile, sdp_of};
 
 /// The call of a peer that is being dialled, as the INVITE to a runtime needs it.
 pub(crate) struct DialingCall<'c> {
@@ -133,6 +133,11 @@ impl Bridge {
             && ip_family::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
         {
             return Some(Reason::MediaFamilies);
+        }
+        if let (Some(offer), Some(answer)) = (offer, accepted.sdp())
+            && media_profile::differ(sdp_of(offer), answer)
+        {
+            return Some(Reason::NoCommonMedia);
         }
 
         // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then the 2xx needs no SDP.

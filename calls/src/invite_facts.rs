@@ -8,6 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use trunkline_model::invite_facts::{InviteFacts, PeerTraits, Proof};
 use trunkline_routing::Facts;
+use trunkline_sip::dialog::body::sdp_of;
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
@@ -18,6 +20,8 @@ use trunkline_sip::wire::{HeaderName, Message};
 /// Bounds on what is kept: characters of a text, codecs of an offer, identities that were asserted. The rest is left out.
 const KEPT: usize = 128;
 const CODECS: usize = 16;
+/// Most audio streams of an offer that are read.
+const STREAMS: usize = 4;
 const ASSERTED: usize = 4;
 
 /// Reads a caller's first INVITE.
@@ -106,17 +110,22 @@ fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         ..PeerTraits::default()
     };
 
-    let mut sdp = Sdp::read(message.body());
-    if let Some(sdp) = &mut sdp {
+    let mut offer = Sdp::read(message.body());
+    if let Some(offer) = &mut offer {
         traits.offer = true;
-        traits.codecs = mem::take(&mut sdp.codecs).into();
-        traits.telephone_event = sdp.telephone_event;
-        traits.encrypted = sdp.encrypted;
+        traits.codecs = mem::take(&mut offer.codecs).into();
+        traits.telephone_event = offer.telephone_event;
+        traits.encrypted = offer.encrypted;
+        // Read a second time only where it looks as if media of ours had no answer.
+        traits.mismatch = match offer.has_g711 && !offer.encrypted {
+            true => None,
+            false => sdp::mismatch(sdp_of(message.body())).map(Into::into),
+        };
     }
 
     // From a private network, private addresses are no sign of NAT.
     if !is_private(source) {
-        look_behind_nat(&mut traits, message, source, sdp.as_ref());
+        look_behind_nat(&mut traits, message, source, offer.as_ref());
     }
 
     traits
@@ -174,12 +183,59 @@ struct Sdp {
     codecs: Vec<Box<str>>,
     telephone_event: bool,
     encrypted: bool,
+    has_g711: bool,
     origin: Option<IpAddr>,
     connection: Option<IpAddr>,
 }
 
+/// An audio stream of an offer.
+#[derive(Debug, Default)]
+struct AudioStream<'s> {
+    is_encrypted: bool,
+    payloads: Vec<&'s str>,
+    /// Payload types with the names that `rtpmap` gives them.
+    names: Vec<(&'s str, &'s str)>,
+}
+
+impl<'s> AudioStream<'s> {
+    /// Reads the value of an `m=` line; `None` for other media, and for a stream that is switched off.
+    fn read(value: &'s str) -> Option<Self> {
+        let mut fields = value.split_ascii_whitespace();
+        let is_audio = fields.next() == Some("audio");
+        let is_on = fields.next() != Some("0");
+        let profile = fields.next().unwrap_or_default();
+        (is_audio && is_on).then(|| Self {
+            is_encrypted: profile.contains("SAVP"),
+            payloads: fields.take(CODECS).collect(),
+            names: Vec::new(),
+        })
+    }
+
+    /// Reads the value of an `a=` line.
+    fn attribute(&mut self, value: &'s str) {
+        let map = value.strip_prefix("rtpmap:").unwrap_or_default();
+        let mut fields = map.split_ascii_whitespace();
+        if let (Some(payload), Some(name)) = (fields.next(), fields.next())
+            // An offer may have thousands of lines, and each payload searches all of these names.
+            && self.names.len() < 4 * CODECS
+        {
+            self.names.push((payload, name));
+        }
+    }
+
+    /// Names of its payloads, without rates.
+    fn formats(&self) -> impl Iterator<Item = &'s str> {
+        self.payloads.iter().map(|payload| {
+            let named = self.names.iter().find(|(known, _)| known == payload);
+            let name = named.map_or_else(|| well_known(payload), |(_, name)| *name);
+            name.split('/').next().unwrap_or(name)
+        })
+    }
+}
+
 impl Sdp {
-    /// Reads the first audio stream of an offer; `None` if the body isn't SDP alone.
+    /// Reads the audio streams of an offer; `None` if the body isn't SDP alone. Where some aren't encrypted, the codecs are theirs: an encrypted
+    /// stream beside a plain one is optional. The connection is that of the first stream.
     fn read(body: &[u8]) -> Option<Self> {
         if !body.starts_with(b"v=") {
             return None;
@@ -187,9 +243,8 @@ impl Sdp {
 
         let text = text::lossy(body);
         let mut sdp = Self::default();
-        let mut payloads: Vec<&str> = Vec::new();
-        let mut names: Vec<(&str, &str)> = Vec::new();
-        let mut audio = None;
+        let mut streams: Vec<AudioStream<'_>> = Vec::new();
+        let mut section = Section::Session;
 
         for line in lines(&text) {
             let Some((kind, value)) = line.split_at_checked(2) else {
@@ -201,56 +256,66 @@ impl Sdp {
                     sdp.origin = address.and_then(|ip| ip.parse().ok());
                 }
 
-                // That of the session, or the audio stream's own.
-                "c=" if audio != Some(false) => {
+                // That of the session, or the first audio stream's own.
+                "c=" if section == Section::Session
+                    || (section == Section::Audio && streams.len() == 1) =>
+                {
                     let address = value.split_ascii_whitespace().nth(2).unwrap_or_default();
                     let address = address.split('/').next().unwrap_or_default();
                     sdp.connection = address.parse().ok();
                 }
 
                 "m=" => {
-                    let mut fields = value.split_ascii_whitespace();
-                    let is_audio = fields.next() == Some("audio") && audio.is_none();
-                    audio = Some(is_audio);
-                    if is_audio {
-                        sdp.encrypted = fields
-                            .nth(1)
-                            .is_some_and(|profile| profile.contains("SAVP"));
-                        payloads = fields.take(CODECS).collect();
-                    }
+                    let stream = AudioStream::read(value).filter(|_| streams.len() < STREAMS);
+                    section = match &stream {
+                        Some(_) => Section::Audio,
+                        None => Section::Other,
+                    };
+                    streams.extend(stream);
                 }
 
-                "a=" if audio == Some(true) => {
-                    let map = value.strip_prefix("rtpmap:").unwrap_or_default();
-                    let mut fields = map.split_ascii_whitespace();
-                    if let (Some(payload), Some(name)) = (fields.next(), fields.next())
-                        // An offer may have thousands of lines, and each payload searches all of these names.
-                        && names.len() < 4 * CODECS
-                    {
-                        names.push((payload, name));
+                "a=" if section == Section::Audio => {
+                    if let Some(stream) = streams.last_mut() {
+                        stream.attribute(value);
                     }
                 }
                 _ => {}
             }
         }
 
-        for payload in payloads {
-            let named = names.iter().find(|(known, _)| *known == payload);
-            let name = named.map_or_else(|| well_known(payload), |(_, name)| *name);
-            let name = name.split('/').next().unwrap_or(name);
-            if name.eq_ignore_ascii_case("telephone-event") {
-                sdp.telephone_event = true;
-            } else if !sdp
-                .codecs
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(name))
-            {
-                sdp.codecs.push(cut(name));
-            }
+        let is_plain = streams.iter().any(|stream| !stream.is_encrypted);
+        sdp.encrypted = !streams.is_empty() && !is_plain;
+        let told = streams
+            .iter()
+            .filter(|stream| !stream.is_encrypted || !is_plain);
+        for name in told.flat_map(AudioStream::formats) {
+            sdp.add(name);
         }
 
         Some(sdp)
     }
+
+    fn add(&mut self, name: &str) {
+        let is_known = |known: &Box<str>| known.eq_ignore_ascii_case(name);
+        if name.eq_ignore_ascii_case("telephone-event") {
+            self.telephone_event = true;
+            return;
+        }
+        self.has_g711 |= ["PCMU", "PCMA"]
+            .iter()
+            .any(|g711| g711.eq_ignore_ascii_case(name));
+        if self.codecs.len() < CODECS && !self.codecs.iter().any(is_known) {
+            self.codecs.push(cut(name));
+        }
+    }
+}
+
+/// Part of an offer that a line belongs to.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Section {
+    Session,
+    Audio,
+    Other,
 }
 
 /// The lines of a text, with carriage returns. Runs for the offer of each call; `memchr` finds line ends faster than a search for a character.
@@ -336,12 +401,74 @@ mod tests {
             codecs: read.traits.codecs.clone(),
             telephone_event: true,
             encrypted: false,
+            mismatch: None,
             private_contact: None,
             private_media: None,
             rewritten: Some("10.0.0.5".into()),
             clock_skew_s: Some(60),
         };
         assert_eq!(read.traits, expected);
+    }
+
+    /// FreeSWITCH's `rtp_secure_media=optional` offers an encrypted stream and a plain one.
+    #[test]
+    fn all_audio_streams_of_an_offer_are_read() {
+        let g711 = "m=audio 4000 RTP/AVP 8 101\r\na=rtpmap:101 telephone-event/8000\r\n";
+        let srtp = "m=audio 4002 RTP/SAVP 0\r\na=crypto:1 K\r\n";
+        let opus = "m=audio 4004 RTP/AVP 96\r\na=rtpmap:96 opus/48000/2\r\n";
+        let g722 = "m=audio 4006 RTP/AVP 9\r\n";
+        for (name, streams, encrypted, codecs, lacks) in [
+            (
+                "optional",
+                format!("{srtp}{g711}"),
+                false,
+                &["PCMA"][..],
+                None,
+            ),
+            (
+                "the other way round",
+                format!("{g711}{srtp}"),
+                false,
+                &["PCMA"],
+                None,
+            ),
+            (
+                "encrypted",
+                srtp.to_owned(),
+                true,
+                &["PCMU"],
+                Some("encrypted"),
+            ),
+            (
+                "switched off",
+                format!("m=audio 0 RTP/AVP 0\r\n{srtp}"),
+                true,
+                &["PCMU"],
+                Some("encrypted"),
+            ),
+            ("opus", opus.to_owned(), false, &["opus"], Some("no G.711")),
+            ("G.722", g722.to_owned(), false, &["G722"], Some("no G.711")),
+            (
+                "two plain ones",
+                format!("{opus}{g711}"),
+                false,
+                &["opus", "PCMA"],
+                None,
+            ),
+        ] {
+            let sdp = format!("v=0\r\nc=IN IP4 198.51.100.7\r\nt=0 0\r\n{streams}");
+            let traits = asked("198.51.100.7:5060", "Call-ID: x\r\n", &sdp).traits;
+            let read: Vec<&str> = traits.codecs.iter().map(AsRef::as_ref).collect();
+            assert_eq!((traits.encrypted, &*read), (encrypted, codecs), "{name}");
+            let mismatch = traits.mismatch.as_deref();
+            match lacks {
+                Some(lacks) => assert!(
+                    mismatch.is_some_and(|said| said.contains(lacks)),
+                    "{name}: {mismatch:?}"
+                ),
+                None => assert_eq!(mismatch, None, "{name}"),
+            }
+        }
     }
 
     #[test]

@@ -71,6 +71,7 @@ mod lifetime;
 pub mod limits;
 pub mod live;
 mod local_media;
+mod media_profile;
 mod media_rules;
 mod next_hop;
 mod origin;

@@ -64,8 +64,11 @@ pub struct PeerTraits {
     pub codecs: Box<[Box<str>]>,
     /// The offer has telephone-event for DTMF (RFC 4733).
     pub telephone_event: bool,
-    /// The offer asks for encrypted media (SRTP).
+    /// All audio of the offer is encrypted (SRTP).
     pub encrypted: bool,
+    /// Part of the offer that media of ours lack, as a sentence; `None` if they can answer it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<Box<str>>,
     /// A private address in Contact, while the packet came from a public one.
     pub private_contact: Option<Box<str>>,
     /// A private address in the SDP's connection, while the packet came from a public one.

@@ -57,6 +57,10 @@ const MAX_HTTP2_HEAD_OCTETS: u32 = 16 * 1024;
 /// Octets of a request's body, and of all bodies on an HTTP/2 connection, that may be sent before the handler reads them.
 const MAX_UNREAD: (u32, u32) = (64 * 1024, 256 * 1024);
 
+/// Octets of an HTTP/2 connection that may come without progress of a request: all bodies that may be sent unread, a head, and frames of the
+/// protocol itself. An idle client's PINGs are far from it; a flood of PING, SETTINGS or PRIORITY frames ends its connection.
+const MAX_CHATTER: usize = MAX_UNREAD.1 as usize + 64 * 1024;
+
 /// Marks a request on a reserve connection, where only health checks are answered.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct HealthOnly;
@@ -148,7 +152,11 @@ where
         .max_buf_size(MAX_HEAD_OCTETS)
         .max_headers(MAX_HEADERS)
         .serve_connection(
-            io(stream, service.timeouts.idle, Some(Head::of(&service))),
+            io(
+                stream,
+                service.timeouts.idle,
+                Reading::Http1(Head::of(&service)),
+            ),
             TowerToHyperService::new(service),
         )
         .with_upgrades()
@@ -159,6 +167,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (of_body, of_all) = MAX_UNREAD;
+    let chatter = Chatter {
+        progress: service.progress.clone(),
+        made: 0,
+        octets: 0,
+    };
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HTTP2_HEAD_OCTETS)
@@ -169,15 +182,15 @@ where
         .serve_connection(
             // No `Head`: octets of an HTTP/2 connection may be of any request. `drive` ends one on which no head is
             // completed.
-            io(stream, service.timeouts.idle, None),
+            io(stream, service.timeouts.idle, Reading::Http2(chatter)),
             TowerToHyperService::new(service),
         )
 }
 
-fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
+fn io<S>(stream: S, idle: Duration, reading: Reading) -> Io<S> {
     TokioIo::new(TimedStream {
         stream,
-        head,
+        reading,
         has_yielded: false,
         write_deadline: None,
         idle,
@@ -487,10 +500,42 @@ impl Head {
     }
 }
 
+/// Bound on what a client may send.
+enum Reading {
+    Http1(Head),
+    Http2(Chatter),
+}
+
+/// Octets of an HTTP/2 connection since the last progress of a request.
+struct Chatter {
+    progress: Progress,
+    /// Progress made when the octets were counted last.
+    made: u64,
+    octets: usize,
+}
+
+impl Chatter {
+    /// Counts octets.
+    ///
+    /// # Errors
+    /// They are too many without progress.
+    fn take(&mut self, octets: usize) -> io::Result<()> {
+        let made = self.progress.made();
+        if std::mem::replace(&mut self.made, made) != made {
+            self.octets = 0;
+        }
+        self.octets += octets;
+        match self.octets <= MAX_CHATTER {
+            true => Ok(()),
+            false => Err(io::Error::other("too many frames without a request")),
+        }
+    }
+}
+
 /// Stream that lets other tasks run before it writes, and fails if the peer doesn't read or a request's head is late.
 struct TimedStream<S> {
     stream: S,
-    head: Option<Head>,
+    reading: Reading,
     /// True if other tasks have run since there was something to write.
     has_yielded: bool,
     /// Deadline that begins with the first write that finds the send buffer full, and ends with a write that succeeds.
@@ -538,9 +583,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        match &mut self.head {
-            Some(head) => head.or_timeout(read, buffer.filled().len() > before, context),
-            None => read,
+        let octets = buffer.filled().len() - before;
+        match &mut self.reading {
+            Reading::Http1(head) => head.or_timeout(read, octets > 0, context),
+            Reading::Http2(chatter) => {
+                ready!(read)?;
+                Poll::Ready(chatter.take(octets))
+            }
         }
     }
 }
@@ -623,6 +672,84 @@ mod tests {
             serve(accepted, permit, None, (router, timeouts), ended).await;
         });
         client.unwrap()
+    }
+
+    /// Serves one HTTP/2 connection, as behind TLS.
+    fn served_http2(router: Router) -> tokio::io::DuplexStream {
+        let (client, server) = tokio::io::duplex(1 << 20);
+        let limiter = ConnectionLimiter::new(ConnectionBounds {
+            total: 1,
+            per_source: 1,
+            trusted_proxies: Vec::new(),
+        });
+        let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
+        let permit = Arc::new(limiter.enter(peer.ip()).unwrap());
+        let service = PeerService::new(Peer::Plain(peer), &permit, (router, BRIEF));
+        let (progress, timeouts) = (service.progress.clone(), service.timeouts);
+        tokio::spawn(async move {
+            let (_end, ended) = watch::channel(false);
+            drive(http2(server, service), (progress, timeouts), ended).await;
+        });
+        client
+    }
+
+    /// Sends rounds of a frame, with a request before each round; returns the octets that were taken before the connection ended.
+    async fn flood(frame: &[u8], round: usize, rounds: usize) -> usize {
+        let client = served_http2(Router::new().route("/", get(async || "x")));
+        let (mut reading, mut writing) = tokio::io::split(client);
+        let answers = tokio::spawn(async move {
+            let mut octets = [0; 4_096];
+            while reading.read(&mut octets).await.is_ok_and(|count| count > 0) {}
+        });
+
+        let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        opening.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        writing.write_all(&opening).await.unwrap();
+
+        let mut taken = 0;
+        for number in 0..rounds {
+            // HEADERS of GET http://x/ that end the stream (RFC 9113 §6.2, RFC 7541 Appendix A).
+            let stream = u32::try_from(2 * number + 1).unwrap().to_be_bytes();
+            let mut request = vec![0, 0, 6, 1, 5];
+            request.extend_from_slice(&stream);
+            request.extend_from_slice(&[0x82, 0x84, 0x86, 0x41, 1, b'x']);
+            request.extend(
+                frame
+                    .iter()
+                    .copied()
+                    .cycle()
+                    .take(round / frame.len() * frame.len()),
+            );
+            for part in request.chunks(16 * 1024) {
+                if writing.write_all(part).await.is_err() {
+                    return taken;
+                }
+                taken += part.len();
+                // The server reads and answers meanwhile.
+                tokio::task::yield_now().await;
+            }
+        }
+        answers.abort();
+        taken
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_frames_without_requests_ends_its_connection() {
+        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let priority = [0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
+        for (name, frame) in [
+            ("PING", &ping[..]),
+            ("SETTINGS", &settings),
+            ("PRIORITY", &priority),
+        ] {
+            let taken = flood(frame, 8 << 20, 1).await;
+            // The pipe between the two holds a megabyte.
+            assert!(taken < 2 << 20, "{name}: {taken}");
+        }
+
+        let whole = flood(&ping, 100 << 10, 8).await;
+        assert!(whole > 8 * (100 << 10) - 1_000, "beside requests: {whole}");
     }
 
     /// Returns what the client reads until the server closes the connection, which it must.

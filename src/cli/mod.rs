@@ -14,6 +14,7 @@ mod console;
 mod contact;
 mod contexts;
 mod credential;
+mod descriptors;
 mod doctor;
 mod event;
 mod event_stream;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trunkline_calls::live::LiveCalls;
 use trunkline_net::listener::tls::Security;
@@ -15,7 +14,7 @@ use trunkline_store::private;
 use super::output::or_dash;
 use super::sockets::Sockets;
 use super::upkeep::Upkeep;
-use super::{Failure, now, startup, supervisor};
+use super::{Failure, descriptors, now, startup, supervisor};
 use crate::api::{self, Api, ControlServer, HealthServer, Server};
 use crate::config::Config;
 use crate::directory::Directory;
@@ -70,7 +69,7 @@ pub(super) fn run(
     }
     // Before the store is opened: its keys must not get into a core dump, and new files must be private.
     private::process();
-    raise_descriptors();
+    descriptors::raise(config);
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -91,15 +90,6 @@ pub(super) fn run(
 fn yield_to_shards() {
     // If the system refuses, all threads run at the same priority.
     let _ = rustix::process::nice(5);
-}
-
-/// Raises the limit on file descriptors to the maximum: each call of the echo agent and each connection needs one.
-fn raise_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "raising the limit on open files failed");
-    }
 }
 
 async fn serve(

@@ -150,31 +150,31 @@ fn bracketed(ip: IpAddr) -> Box<str> {
 pub(super) fn own_address(v6: bool) -> IpAddr {
     // Addresses for documentation (RFC 5737, RFC 3849): no network of this machine has them, so the default route
     // decides.
-    let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
+    let (far, loopback): (IpAddr, IpAddr) = if v6 {
         let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-        (
-            Ipv6Addr::UNSPECIFIED.into(),
-            far.into(),
-            Ipv6Addr::LOCALHOST.into(),
-        )
+        (far.into(), Ipv6Addr::LOCALHOST.into())
     } else {
-        (
-            Ipv4Addr::UNSPECIFIED.into(),
-            Ipv4Addr::new(192, 0, 2, 1).into(),
-            Ipv4Addr::LOCALHOST.into(),
-        )
+        let far = Ipv4Addr::new(192, 0, 2, 1);
+        (far.into(), Ipv4Addr::LOCALHOST.into())
     };
 
+    source_towards(far)
+        .or_else(|| local::first_reachable(&local::addresses(), v6))
+        .unwrap_or(loopback)
+}
+
+/// Returns the address that packets to a peer leave from; `None` without a route to it.
+pub(crate) fn source_towards(peer: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match peer {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
     let source = || {
         let socket = UdpSocket::bind((any, 0))?;
-        socket.connect((far, 5060))?;
+        socket.connect((peer, 5060))?;
         socket.local_addr()
     };
-
-    match source() {
-        Ok(address) => address.ip(),
-        Err(_) => local::first_reachable(&local::addresses(), v6).unwrap_or(loopback),
-    }
+    source().ok().map(|address| address.ip())
 }
 
 #[cfg(test)]

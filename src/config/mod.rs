@@ -34,6 +34,7 @@ pub use audit::Audit;
 pub use database::{Database, DatabaseUrl};
 pub use events::Events;
 pub use fault::{ConfigFault, ConfigFaults, Origin, RemovedKey};
+pub(crate) use host::source_towards;
 pub use host::{HostPort, NotAHost};
 pub use http::Http;
 pub use integrations::{BookingConfig, IntegrationsConfig};

@@ -49,7 +49,8 @@ use super::{
     Engine, EngineDeps, Handle, challenges, clock, failed_log_ins, local, refused_peers,
     registrations, upkeep,
 };
-use crate::traces::{Tap, Traces};
+use crate::config::source_towards;
+use crate::traces::{Surroundings, Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
 const MAX_NONCES: usize = 1_000_000;
@@ -77,7 +78,16 @@ impl Engine {
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
 
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
-        let traces = Traces::new(shards, disk, collector, clock::wall_time, clock::wall())?;
+        let traces = Traces::new(
+            shards,
+            disk,
+            collector,
+            Surroundings {
+                now: clock::wall_time,
+                wall: clock::wall(),
+                source_towards,
+            },
+        )?;
 
         let resolver = Resolver::new(&deps.config.sip.nameservers);
         let calls = configure_calls(&deps, &bound.addresses, &resolver);

@@ -68,6 +68,12 @@ impl Explanation {
     }
 }
 
+/// Returns what the offer of a call that ended for lack of common media lacks, as the `Warning` of its 488 says.
+pub fn mismatch<'a>(asked: Option<&'a InviteFacts>, reason: Option<&str>) -> Option<&'a str> {
+    let is_why = reason == Some(Reason::NoCommonMedia.code());
+    asked.filter(|_| is_why)?.traits.mismatch.as_deref()
+}
+
 fn sentences(
     decision: Option<&Decision>,
     asked: Option<&InviteFacts>,
@@ -99,6 +105,7 @@ fn sentences(
     }));
 
     said.extend(attempts.iter().map(sentence));
+    said.extend(mismatch(asked, reason).map(|mismatch| format!("{mismatch}.")));
     let reason = reason.map(|code| match Reason::from_code(code) {
         Some(reason) => format!("{} ({code}).", reason.sentence()),
         None => format!("The call ended: {code}."),

@@ -9,6 +9,9 @@ use super::finding::Finding;
 use trunkline_calls::is_private;
 pub use trunkline_calls::pbx::Pbx;
 
+/// Check of the codecs in an offer.
+pub const CODECS: &str = "codecs";
+
 /// Difference of clocks in seconds that is reported.
 const SKEW_S: i64 = 60;
 
@@ -124,7 +127,7 @@ fn dialled(asked: &InviteFacts, country: Option<Country>) -> Option<Finding> {
 }
 
 fn offer(asked: &InviteFacts) -> Finding {
-    const CHECK: &str = "codecs";
+    const CHECK: &str = CODECS;
     let traits = &asked.traits;
     if !traits.offer {
         return Finding::hint(
@@ -137,7 +140,7 @@ fn offer(asked: &InviteFacts) -> Finding {
     if traits.encrypted {
         return Finding::error(
             CHECK,
-            format!("It offers only encrypted media ({codecs})."),
+            format!("It offers only encrypted media (SRTP, with {codecs})."),
             "Turn SRTP off for this trunk unless the agents' runtimes speak it.",
         );
     }
@@ -152,8 +155,8 @@ fn offer(asked: &InviteFacts) -> Finding {
     } else {
         Finding::warning(
             CHECK,
-            format!("It offers neither PCMU nor PCMA, but {codecs}."),
-            "Allow G.711 (ulaw, alaw) on this trunk: most runtimes speak nothing else.",
+            format!("It offers neither PCMU nor PCMA, but {codecs}, unencrypted."),
+            "Allow G.711 (ulaw, alaw) on this trunk beside them: bots and built-in agents speak nothing else, and most runtimes don't either.",
         )
     }
 }

@@ -10,6 +10,7 @@ mod block;
 mod export;
 mod forget;
 mod found;
+mod local;
 pub mod pcap;
 mod record;
 mod removal_filter;
@@ -23,6 +24,7 @@ mod tap;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -39,6 +41,7 @@ pub use export::Collector;
 use export::Exporter;
 use found::MessageCollector;
 pub use found::{FoundMessage, FoundMessages};
+use local::LocalAddresses;
 use record::Record;
 pub use removal_filter::ErasedCall;
 use scan::{Method, Seen};
@@ -72,7 +75,7 @@ struct Unmatched {
     full: Open,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct StoredTraces {
     unmatched: Unmatched,
     calls: Store,
@@ -90,6 +93,18 @@ struct StoredTraces {
     is_written: bool,
     /// Partners of the orgs that have had calls.
     partners: Partners,
+    local: LocalAddresses,
+}
+
+/// Functions of the machine that traces use.
+#[derive(Copy, Clone, Debug)]
+pub struct Surroundings {
+    /// Wall-clock time.
+    pub now: fn() -> Moment,
+    /// Wall clock of the times of messages.
+    pub wall: &'static WallClock,
+    /// Returns the address that packets to a peer leave from.
+    pub source_towards: fn(IpAddr) -> Option<IpAddr>,
 }
 
 /// Traces of this node.
@@ -112,10 +127,9 @@ impl Traces {
         shards: usize,
         disk: Option<Disk>,
         collector: Option<Collector>,
-        clock: fn() -> Moment,
-        wall: &'static WallClock,
+        around: Surroundings,
     ) -> io::Result<Arc<Self>> {
-        let traces = Self::unattended(shards, disk, collector, clock, wall)?;
+        let traces = Self::unattended(shards, disk, collector, around)?;
         let traces = Arc::new(traces);
         let weak = Arc::downgrade(&traces);
         let keeper = std::thread::Builder::new()
@@ -131,8 +145,7 @@ impl Traces {
         shards: usize,
         disk: Option<Disk>,
         collector: Option<Collector>,
-        clock: fn() -> Moment,
-        wall: &'static WallClock,
+        around: Surroundings,
     ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
         Ok(Self {
@@ -140,11 +153,11 @@ impl Traces {
             kept: Mutex::new(StoredTraces {
                 is_written: segments.is_some(),
                 exporter: collector.map(Exporter::new),
-                ..StoredTraces::default()
+                ..StoredTraces::new(LocalAddresses::new(around.source_towards))
             }),
             segments: segments.map(Mutex::new),
-            clock,
-            wall,
+            clock: around.now,
+            wall: around.wall,
         })
     }
 
@@ -326,6 +339,22 @@ fn keep(traces: &Weak<Traces>) {
 }
 
 impl StoredTraces {
+    fn new(local: LocalAddresses) -> Self {
+        Self {
+            unmatched: Unmatched::default(),
+            calls: Store::default(),
+            assignments: Assignments::default(),
+            spare: Batch::default(),
+            scratch: Vec::new(),
+            exporter: None,
+            unwritten: Vec::new(),
+            examined_left: 0,
+            is_written: false,
+            partners: Partners::default(),
+            local,
+        }
+    }
+
     /// Sorts the spare batch in, and empties it.
     fn take_in(&mut self, now: Moment) {
         let mut batch = std::mem::take(&mut self.spare);
@@ -366,7 +395,8 @@ impl StoredTraces {
             // A call's messages have times on its own offset, as its record has: a search by the record's times finds them all.
             let begun = leg.and_then(|leg| self.assignments.offset_of(leg.call));
             let at = begun.unwrap_or(mark.wall).of(mark.at);
-            self.take_message(&Record::new(at, &mark.flow, is_sent, leg, octets), key);
+            let flow = self.local.named(mark.flow);
+            self.take_message(&Record::new(at, &flow, is_sent, leg, octets), key);
         }
 
         // Their last messages are in the same batch.
@@ -476,6 +506,7 @@ impl StoredTraces {
     fn rest(&mut self) {
         self.spare.rest();
         self.scratch = Vec::new();
+        self.local.forget();
         for gathered in [
             &mut self.unmatched.open,
             &mut self.unmatched.full,

@@ -21,6 +21,14 @@ fn clock() -> Moment {
     Moment::from_secs(205)
 }
 
+fn around(now: fn() -> Moment) -> Surroundings {
+    Surroundings {
+        now,
+        wall: &STEADY,
+        source_towards: |_| None,
+    }
+}
+
 fn flow() -> Flow {
     Flow {
         transport: Transport::Udp,
@@ -106,12 +114,61 @@ fn found(traces: &Traces, call_id: &str) -> FoundMessages {
     traces.of(ORG, call(call_id), NEVER, ALWAYS)
 }
 
+/// What leaves by a listener on every address has the address that its answers come to, so that a saved trace is one call to whoever reads
+/// it.
+#[test]
+fn a_message_names_the_address_that_it_left_from() {
+    let surroundings = Surroundings {
+        source_towards: |peer| match peer.is_loopback() {
+            true => Some("127.0.0.1".parse().unwrap()),
+            false => None,
+        },
+        ..around(clock)
+    };
+    let traces = Traces::unattended(1, None, None, surroundings).unwrap();
+    let mut tap = traces.tap(0);
+    begin(&mut tap, "out");
+    for (second, local, peer) in [
+        (1, "0.0.0.0:5060", "127.0.0.1:5070"),
+        (2, "0.0.0.0:5060", "198.51.100.7:5070"),
+        (3, "192.0.2.1:5060", "127.0.0.1:5070"),
+    ] {
+        let flow = Flow {
+            local: local.parse().unwrap(),
+            peer: peer.parse().unwrap(),
+            ..flow()
+        };
+        let octets = message("INVITE sip:a SIP/2.0", "out", 1);
+        tap.note(Moment::from_secs(second), flow, true, &octets);
+    }
+    tap.hand_on();
+    traces.sweep(clock());
+
+    let found = found(&traces, "out").messages.into_iter();
+    let sources: Vec<String> = found
+        .map(|found| found.captured.source.to_string())
+        .collect();
+    assert_eq!(
+        sources,
+        ["127.0.0.1:5060", "0.0.0.0:5060", "192.0.2.1:5060"]
+    );
+}
+
 /// The record of a call has the times of its beginning, whatever the wall clock does meanwhile: a search by them finds every message, and
 /// so does an erasure.
 #[test]
 fn a_call_is_found_by_its_own_times_although_the_clock_was_set_meanwhile() {
     static WALL: WallClock = WallClock::new();
-    let traces = Traces::unattended(1, None, None, clock, &WALL).unwrap();
+    let traces = Traces::unattended(
+        1,
+        None,
+        None,
+        Surroundings {
+            wall: &WALL,
+            ..around(clock)
+        },
+    )
+    .unwrap();
     let mut tap = traces.tap(0);
     let at = Moment::from_secs;
 
@@ -161,7 +218,7 @@ fn unassigned(traces: &Traces) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_call_finds_its_messages_in_their_order() {
-    let traces = Traces::unattended(2, None, None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(2, None, None, around(clock)).unwrap();
     let mut taps = [traces.tap(0), traces.tap(1)];
     begin(&mut taps[0], "a@b");
     begin(&mut taps[0], "c@d");
@@ -195,7 +252,7 @@ fn a_call_finds_its_messages_in_their_order() {
 
 #[test]
 fn who_ends_leaves_all_beside_what_waits() {
-    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
     for (at, left) in [(1, false), (2, true)] {
@@ -213,7 +270,7 @@ fn who_ends_leaves_all_beside_what_waits() {
 
 #[test]
 fn little_is_due_when_it_has_waited() {
-    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     assert!(!tap.is_due(now));
@@ -224,7 +281,7 @@ fn little_is_due_when_it_has_waited() {
 
 #[test]
 fn strangers_push_out_strangers_and_no_call() {
-    let traces = Traces::unattended(1, None, None, || Moment::from_secs(1), &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| Moment::from_secs(1))).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     let invite = message("INVITE sip:a SIP/2.0", "call", 1);
@@ -254,7 +311,7 @@ fn strangers_push_out_strangers_and_no_call() {
 fn what_no_file_holds_yet_is_found_however_much_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk), None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     let now = Moment::from_secs(1);
     for at in 0..2_000 {
@@ -280,7 +337,7 @@ fn what_no_file_holds_yet_is_found_however_much_it_is() {
 fn what_no_file_takes_stays_in_memory() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     std::fs::remove_dir_all(&disk.directory).unwrap();
 
     let mut tap = traces.tap(0);
@@ -310,7 +367,7 @@ fn what_no_file_takes_stays_in_memory() {
 
 #[test]
 fn one_call_shows_no_more_than_its_share() {
-    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "long");
     for second in 0..300 {
@@ -326,7 +383,7 @@ fn one_call_shows_no_more_than_its_share() {
 
 #[test]
 fn one_call_takes_no_more_than_its_share_of_the_traces() {
-    let traces = Traces::unattended(1, None, None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "flood");
     begin(&mut tap, "other");
@@ -352,7 +409,7 @@ fn one_call_takes_no_more_than_its_share_of_the_traces() {
 fn calls_are_found_on_disk_by_who_comes_later() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let before = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let before = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let mut tap = before.tap(0);
     for second in 100..200 {
         let id = format!("call {second}");
@@ -372,7 +429,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     before.finish();
     drop(before);
 
-    let after = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let after = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     for second in 100..200 {
         assert_eq!(
             found(&after, &format!("call {second}")).messages.len(),
@@ -412,7 +469,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     let files = || std::fs::read_dir(&disk.directory).unwrap().count();
     let written = Moment::from_secs(100);
 
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
@@ -432,7 +489,7 @@ fn the_last_file_is_removed_when_it_is_old() {
     assert_eq!(files(), 1, "another file begins");
     assert_eq!(found(&traces, "c@d").messages.len(), 1);
 
-    let again = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let again = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     assert_eq!(found(&again, "c@d").messages.len(), 1);
     again.write(ALWAYS);
     assert_eq!(files(), 0);
@@ -444,7 +501,7 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     for is_on_disk in [false, true] {
         let kept = is_on_disk.then(|| disk(&directory));
-        let traces = Traces::unattended(1, kept, None, clock, &STEADY).unwrap();
+        let traces = Traces::unattended(1, kept, None, around(clock)).unwrap();
         let mut tap = traces.tap(0);
         for call_id in ["a@b", "c@d", "e@f"] {
             begin(&mut tap, call_id);
@@ -478,7 +535,7 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         traces.finish();
         assert_eq!(left("e@f"), 1);
         if is_on_disk {
-            let again = Traces::unattended(1, Some(disk(&directory)), None, clock, &STEADY);
+            let again = Traces::unattended(1, Some(disk(&directory)), None, around(clock));
             let again = again.unwrap();
             for call_id in ["a@b", "c@d", "e@f"] {
                 assert_eq!(found(&again, call_id).messages.len(), 1, "{call_id}");
@@ -509,7 +566,7 @@ fn no_block_is_larger_than_a_reader_admits() {
 fn a_file_without_legs_is_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
     let bye = message("BYE sip:a SIP/2.0", "a@b", 1);
@@ -520,7 +577,7 @@ fn a_file_without_legs_is_deleted() {
     let other = disk.directory.join("notes.txt");
     std::fs::write(&other, b"TLTRACE1").unwrap();
 
-    let traces = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk), None, around(clock)).unwrap();
     assert!(!path.exists() && other.exists());
     assert_eq!(found(&traces, "a@b").messages.len(), 1);
 }
@@ -530,7 +587,7 @@ fn a_file_without_legs_is_deleted() {
 fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     begin(&mut tap, "a@b");
@@ -565,7 +622,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
         retention: Duration::from_secs(86_400),
         ..disk(&directory)
     };
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
         let at = Moment::from_secs(second);
@@ -581,7 +638,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
         });
     }
 
-    let again = Traces::unattended(1, Some(disk), None, clock, &STEADY).unwrap();
+    let again = Traces::unattended(1, Some(disk), None, around(clock)).unwrap();
     for traces in [&traces, &again] {
         for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
             let at = Moment::from_secs(second);
@@ -596,7 +653,7 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
 fn messages_removed_before_an_error_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);
-    let traces = Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap();
+    let traces = Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
     begin(&mut tap, "a@b");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::commit::{Committed, commit};
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
-use super::server::Remote;
+use super::server::{Purpose, Remote};
 use super::sqlite::{Connections, OpenMode};
 use super::threads::{OpenTransaction, Threads};
 use super::tx::{Mode, Tx};
@@ -118,7 +118,7 @@ impl Pool {
             tx.begin(Mode::Read)?;
             work(tx)
         };
-        self.readers.run(read).await
+        self.readers.run(Purpose::Read, read).await
     }
 
     /// Runs a transaction on a thread, and commits it.
@@ -131,7 +131,7 @@ impl Pool {
             let value = work(tx)?;
             Ok((value, commit(tx)?))
         };
-        self.writers.run(written).await
+        self.writers.run(Purpose::Write, written).await
     }
 
     /// Begins a transaction of several steps.

@@ -15,6 +15,8 @@ use super::open_fault::{OpenFault, reason};
 
 /// Time to wait for a connection before the server's reachability is checked.
 const DOUBT_AFTER: Duration = Duration::from_millis(150);
+/// Time that a read takes before the server's reachability is checked, and checked again.
+const HUNG_AFTER: Duration = Duration::from_secs(2);
 /// Time for the server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of attempts while the server is away.
@@ -35,6 +37,13 @@ struct Inner {
     away: watch::Sender<bool>,
     doubted: Notify,
     is_closed: AtomicBool,
+}
+
+/// Purpose of a thread's work.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
 }
 
 impl Remote {
@@ -76,10 +85,12 @@ impl Remote {
     /// Awaits the work of a thread for the caller.
     ///
     /// # Errors
-    /// [`Broke::Away`]: at once if the server is known to be away, and soon if that is found out before the work has begun.
+    /// [`Broke::Away`]: at once if the server is known to be away, and soon if that is found out before a write has begun, or before a read has
+    /// ended.
     pub(crate) async fn unless_away<T>(
         &self,
         caller: &Caller,
+        purpose: Purpose,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut away = self.0.away.subscribe();
@@ -96,9 +107,20 @@ impl Remote {
                 // The sender lives as long as this value, so this ends only when the server is away.
                 let _ = away.wait_for(|away| *away).await;
             }
-            // Work that has begun isn't given up: it may be about to commit, and the caller needs the true outcome.
-            if caller.is_served() {
-                std::future::pending::<()>().await;
+            match purpose {
+                // A write that has begun isn't given up: it may be about to commit, and the caller needs the true outcome.
+                Purpose::Write if caller.is_served() => std::future::pending::<()>().await,
+                Purpose::Write => {}
+                // A read loses nothing. A server that hangs leaves it unanswered, and only an attempt to connect shows that.
+                Purpose::Read => {
+                    let mut is_away = async || {
+                        let gone = away.wait_for(|away| *away);
+                        tokio::time::timeout(HUNG_AFTER, gone).await.is_ok()
+                    };
+                    while !is_away().await {
+                        self.doubt();
+                    }
+                }
             }
         };
 
@@ -202,5 +224,39 @@ pub(super) async fn away(options: &PgConnectOptions) -> Result<Option<String>, O
         Ok(()) => Ok(None),
         Err(ConnectFault::Away(reason)) => Ok(Some(reason)),
         Err(ConnectFault::Refused(reason)) => Err(OpenFault::Unreachable(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::postgres::PgSslMode;
+
+    use super::*;
+
+    /// A server that takes connections and says nothing, as one that was stopped or that fails over.
+    #[tokio::test]
+    async fn a_read_ends_with_a_server_that_hangs_and_a_write_waits_for_its_outcome() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(port)
+            .ssl_mode(PgSslMode::Disable);
+        let remote = Remote::new(options);
+        let caller = Caller::default();
+        caller.begin();
+
+        let forever = std::future::pending::<Result<(), Error>>;
+        let write = remote.unless_away(&caller, Purpose::Write, forever());
+        let read = remote.unless_away(&caller, Purpose::Read, forever());
+        tokio::select! {
+            biased;
+            outcome = write => panic!("given up: {outcome:?}"),
+            outcome = read => assert!(matches!(outcome, Err(Error::Broke(Broke::Away))), "{outcome:?}"),
+        }
+
+        // From then on nothing begins.
+        let late = remote.unless_away(&caller, Purpose::Write, forever()).await;
+        assert!(matches!(late, Err(Error::Broke(Broke::Away))), "{late:?}");
     }
 }

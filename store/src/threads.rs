@@ -17,7 +17,7 @@ use tracing::Span;
 use super::acting::Acting;
 use super::caller::{Caller, Presence};
 use super::error::{Broke, Error};
-use super::server::Remote;
+use super::server::{Purpose, Remote};
 use super::tx::Tx;
 
 /// Longest wait for a free thread; then the caller gets [`Broke::Busy`].
@@ -130,6 +130,7 @@ impl Threads {
     /// [`Broke`] if no thread is free in time.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        purpose: Purpose,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let caller = Presence::default();
@@ -153,7 +154,7 @@ impl Threads {
             finished(answer.await)
         };
         match &self.remote {
-            Some(remote) => remote.unless_away(&caller.0, served).await,
+            Some(remote) => remote.unless_away(&caller.0, purpose, served).await,
             None => served.await,
         }
     }
@@ -166,7 +167,11 @@ impl Threads {
         let caller = Presence::default();
         let seated = self.seat();
         let seat = match &self.remote {
-            Some(remote) => remote.unless_away(&caller.0, seated).await?,
+            Some(remote) => {
+                remote
+                    .unless_away(&caller.0, Purpose::Write, seated)
+                    .await?
+            }
             None => seated.await?,
         };
         let (steps, coming) = mpsc::channel();
@@ -378,7 +383,11 @@ impl OpenTransaction {
 
         let served = async { finished(answer.await) };
         match &self.remote {
-            Some(remote) => remote.unless_away(&self.caller.0, served).await,
+            Some(remote) => {
+                remote
+                    .unless_away(&self.caller.0, Purpose::Write, served)
+                    .await
+            }
             None => served.await,
         }
     }
@@ -414,7 +423,7 @@ mod tests {
             let value = work(tx)?;
             commit(tx).map(|_| value)
         };
-        threads.run(written).await
+        threads.run(Purpose::Write, written).await
     }
 
     #[tokio::test]
@@ -422,10 +431,10 @@ mod tests {
         let (_folder, threads) = threads((SHORT, LONG));
         let first = threads.session().await.unwrap();
         first.run(|tx| tx.begin(Mode::Write)).await.unwrap();
-        let fault = threads.run(|_| Ok(())).await.unwrap_err();
+        let fault = threads.run(Purpose::Read, |_| Ok(())).await.unwrap_err();
         assert!(matches!(fault, Error::Broke(Broke::Busy)), "{fault}");
         drop(first);
-        threads.run(|_| Ok(())).await.unwrap();
+        threads.run(Purpose::Read, |_| Ok(())).await.unwrap();
         threads.close().await;
     }
 

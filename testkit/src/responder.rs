@@ -106,6 +106,19 @@ impl Responder {
         })
     }
 
+    /// Accepts each call, and answers no OPTIONS.
+    pub fn deaf_to_options() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let own = socket.local_addr().expect("an address");
+        let lines = format!("Contact: <sip:peer@{own}>\r\nContent-Type: application/sdp\r\n");
+        let sdp = crate::talker::offer(own);
+        Self::on(socket, move |request| match request.method()? {
+            "INVITE" => Some(request.answer("200 OK", "peer", &lines, &sdp)),
+            "OPTIONS" => None,
+            _ => Some(request.reply("200 OK", "")),
+        })
+    }
+
     /// All messages received, ACKs among them.
     pub fn heard(&self) -> Vec<Message> {
         self.heard.lock().expect("nobody panics with it").clone()

@@ -276,3 +276,54 @@ fn media_does_not_move_to_another_family_within_a_call() {
     assert_eq!(stays.status(), Some(200), "{stays:?}");
     assert_eq!(runtime.requests("INVITE").len(), 3);
 }
+
+/// A caller that offers SRTP alone would take a plain answer for a call that is up, and hear nothing.
+#[test]
+fn a_plain_answer_to_an_encrypted_offer_is_not_passed_on() {
+    const KEY: &str =
+        "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:PS1uQCVeeCFCanVmcjkpPywjNWhcYD0mXXtxaVBR\r\n";
+    let encrypted = |at: SocketAddr| format!("{}{KEY}", offer(at).replace("RTP/AVP", "RTP/SAVP"));
+
+    let plain = answering(V4);
+    let setup = both();
+    let number = setup.first_number.clone();
+    let first = format!("sip:x@{}", plain.address);
+    setup.runtime(&setup.first_agent, &first);
+    let daemon = setup.serve();
+    let call = || {
+        let sdp = encrypted(SocketAddr::new(CALLER, 4_002));
+        Talker::call(CALLER, at(V4, &daemon), &number, &sdp)
+    };
+
+    let (_caller, refused) = call();
+    assert_eq!(refused.status(), Some(488), "{refused:?}");
+    let reason = refused.header("X-Trunkline-Reason");
+    assert_eq!(reason, Some("no_common_media"), "{refused:?}");
+    let ended = Deadline::after(Duration::from_secs(10))
+        .poll(|| (!plain.requests("BYE").is_empty()).then_some(()));
+    assert!(ended.is_some(), "the runtime isn't left with a call");
+    let recorded = daemon.record();
+    assert_eq!(recorded["reason"], "no_common_media", "{recorded}");
+
+    // What the offer lacks for media of ours stands in the explanation and at the end of the ladder.
+    let id = recorded["id"].as_str().expect("an id").to_owned();
+    for path in [
+        format!("/phone/calls/{id}/routing"),
+        format!("/phone/calls/{id}/trace"),
+    ] {
+        let shown = daemon.shown(&path).to_string();
+        assert!(
+            shown.contains("encrypted audio (SRTP) alone"),
+            "{path}: {shown}"
+        );
+    }
+
+    // A fallback that speaks SRTP is tried.
+    let secured = Responder::accepting(V4, None, encrypted(SocketAddr::new(V4, 4_000)));
+    let second = format!("sip:x@{}", secured.address);
+    let agent = &daemon.setup.first_agent;
+    daemon.setup.runtime_with_fallback(agent, &first, &second);
+    daemon.setup.settle();
+    let (_caller, taken) = call();
+    assert_eq!(taken.status(), Some(200), "{taken:?}");
+}

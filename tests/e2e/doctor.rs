@@ -1,6 +1,7 @@
 //! `trunkline doctor` on deployments with a fault: the built binary finds each fault, and nothing else.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use serde_json::{Value, json};
 
 use trunkline_testkit::database::Database;
 use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{DaemonSetup, Deadline, Responder, Runtime, http, tools};
 
 /// Far beyond the usual time, since other tests share the machine.
@@ -349,6 +352,81 @@ fn a_runtime_that_fails_is_named_first() {
         level == "warning" && text.contains("(Old PBX 1.0): It speaks no"),
         "{text}"
     );
+}
+
+/// A runtime that answers no OPTIONS has just taken a call.
+#[test]
+fn a_call_that_was_taken_outranks_a_probe() {
+    let runtime = Responder::deaf_to_options();
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &format!("sip:bot@{}", runtime.address));
+    setup.dedicate("127.0.0.2");
+    let number = setup.first_number.clone();
+    let daemon = setup.serve();
+    let (_, report) = daemon.setup.doctor();
+    let (level, text, _) = one(&report, "runtime");
+    assert!(
+        level == "error" && text.contains("answers no OPTIONS"),
+        "{text}"
+    );
+
+    let from = Ipv4Addr::new(127, 0, 0, 2).into();
+    let rtp = Rtp::new(from);
+    let (caller, answer) = Talker::call(from, daemon.sip(), &number, &offer(rtp.address()));
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    let call = daemon.answered_call();
+    daemon.hang_up(&call);
+    assert!(caller.asked("BYE").is_some());
+    daemon.record();
+
+    let (_, report) = daemon.setup.doctor();
+    let (level, text, _) = one(&report, "runtime");
+    assert!(level == "hint" && text.contains("it took one at"), "{text}");
+
+    // A later call that it doesn't take counts again.
+    runtime.stop();
+    let (_caller, answer) = Talker::call(from, daemon.sip(), &number, &offer(rtp.address()));
+    assert_eq!(answer.status(), Some(480), "{answer:?}");
+    daemon.records(2);
+    let (_, report) = daemon.setup.doctor();
+    assert!(
+        of(&report, "runtime")
+            .iter()
+            .any(|(level, ..)| level == "error"),
+        "{report}"
+    );
+}
+
+/// The doctor's own look at a TLS port, and that of a load balancer, is no failed handshake.
+#[test]
+fn a_connection_that_sends_nothing_is_no_failed_handshake() {
+    let setup = DaemonSetup::new();
+    let (chain, key) = certify(setup.folder.path(), &["sip.test"], 400);
+    let tls = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let daemon = setup
+        .set("TRUNKLINE__SIP__TLS", &tls.to_string())
+        .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &chain)
+        .set("TRUNKLINE__SIP__TLS_KEY", &key)
+        .serve();
+    let (_, report) = daemon.setup.doctor();
+    let answers = of(&report, "port").into_iter();
+    let answers = answers.filter(|(level, text, _)| level == "ok" && text.contains("tls"));
+    assert_eq!(answers.count(), 1, "{report}");
+
+    // What a handshake that fails leaves in the log comes behind what the look would have left.
+    let mut stray = TcpStream::connect(tls).expect("it listens");
+    stray
+        .write_all(b"OPTIONS sip:x SIP/2.0\r\n\r\n")
+        .expect("it reads");
+    let failed = || {
+        daemon
+            .log()
+            .matches("TLS handshake with a client failed")
+            .count()
+    };
+    let logged = Deadline::after(LIMIT).poll(|| (failed() > 0).then_some(()));
+    assert!(logged.is_some(), "{}", daemon.log());
+    assert_eq!(failed(), 1, "{}", daemon.log());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Unauthenticated peers: they can't find out which users exist, replay a digest, or fill the daemon's memory.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::torture::served_by_one;
 use trunkline_testkit::digest::Challenge;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Credentials, Daemon, Message, Peer};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
 
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;
@@ -261,4 +261,36 @@ fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
         }
     }
     assert!(daemon.calls().is_empty());
+}
+
+/// The smallest requests that are complete. An answer may have twice their size, and a challenge is larger than that unless it is shortened.
+#[test]
+fn a_small_request_is_challenged_too() {
+    let daemon = DaemonSetup::new()
+        .set("TRUNKLINE__SIP__REALM", "sip.example-voice.com")
+        .set("TRUNKLINE__SIP__DIGEST_SHA256", "true")
+        .serve();
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+    socket.connect(daemon.sip()).expect("connected");
+    let limit = Some(Duration::from_secs(5));
+    socket.set_read_timeout(limit).expect("a limit");
+    let own = socket.local_addr().expect("an address");
+
+    for method in ["INVITE", "REGISTER"] {
+        let asked = format!(
+            "{method} sip:a@b SIP/2.0\r\nv:SIP/2.0/UDP {own};branch=z9hG4bK{method}\r\nf:<sip:a@b>;tag=1\r\nt:<sip:a@b>\r\ni:1\r\n\
+             CSeq:1 {method}\r\nMax-Forwards:70\r\nm:<sip:a@{own}>\r\n\r\n"
+        );
+        assert!(asked.len() < 200, "{}", asked.len());
+        socket.send(asked.as_bytes()).expect("sent");
+        let mut octets = [0; 4_096];
+        let count = socket.recv(&mut octets).expect("an answer");
+        let answer = String::from_utf8_lossy(&octets[..count]).into_owned();
+        assert!(answer.starts_with("SIP/2.0 401 "), "{answer}");
+        assert!(
+            answer.contains("qop=\"auth\"") && answer.contains("nonce="),
+            "{answer}"
+        );
+        assert!(count <= 2 * asked.len(), "{count}: {answer}");
+    }
 }

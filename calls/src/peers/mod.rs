@@ -10,7 +10,7 @@ mod register;
 pub mod registrations;
 mod reply;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +107,8 @@ pub struct Peers {
     registrations: Arc<Registrations>,
     bindings: Arc<Bindings>,
     asked: HashMap<u32, PendingRequest>,
+    /// Peers with a probe that isn't answered yet: the next one waits for its end.
+    probing: HashSet<ProbedPeer>,
     last_number: u32,
     carriers: HashMap<Uuid, CarrierRegistration>,
     timers: Wheel<Uuid>,
@@ -131,6 +133,7 @@ impl Peers {
             registrations,
             bindings,
             asked: HashMap::new(),
+            probing: HashSet::new(),
             last_number: 0,
             carriers: HashMap::new(),
             timers: Wheel::new(now),
@@ -200,7 +203,10 @@ impl Peers {
     ) {
         let number = u32::try_from(owner.0 & !OURS).unwrap_or_default();
         match self.asked.remove(&number) {
-            Some(PendingRequest::Probe(peer)) => self.probed(&peer, reply),
+            Some(PendingRequest::Probe(peer)) => {
+                self.probing.remove(&peer);
+                self.probed(&peer, reply);
+            }
             Some(PendingRequest::KeepAlive(asked)) => self.kept_alive(&asked, reply),
             Some(PendingRequest::Register(trunk)) => {
                 self.register_replied(endpoint, (trunk, number), reply, now);

@@ -25,12 +25,9 @@ impl Peers {
                 for asked in bindings {
                     let (flow, uri) = (asked.flow, asked.contact.clone());
                     let route = asked.route.clone();
-                    self.send_options(
-                        endpoint,
-                        (flow, &uri, route.as_deref()),
-                        PendingRequest::KeepAlive(asked),
-                        now,
-                    );
+                    let asked = PendingRequest::KeepAlive(asked);
+                    // One that finds no room is left out: the next follows soon.
+                    let _ = self.send_options(endpoint, (flow, &uri, route.as_deref()), asked, now);
                 }
             }
         }
@@ -44,12 +41,15 @@ impl Peers {
         let Some(peer) = ProbedPeer::of(target) else {
             return;
         };
-        self.send_options(
-            endpoint,
-            (flow, &target.uri, None),
-            PendingRequest::Probe(peer),
-            now,
-        );
+        // A silent peer keeps a probe for 32 s, longer than the shortest interval between two.
+        if self.probing.contains(&peer) {
+            return;
+        }
+        let asked = PendingRequest::Probe(peer.clone());
+        let sent = self.send_options(endpoint, (flow, &target.uri, None), asked, now);
+        if sent.is_some() {
+            self.probing.insert(peer);
+        }
     }
 
     fn send_options(
@@ -58,7 +58,7 @@ impl Peers {
         (flow, uri, route): (Flow, &str, Option<&str>),
         asked: PendingRequest,
         now: Moment,
-    ) {
+    ) -> Option<u32> {
         let minter = endpoint.minter().clone();
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());
@@ -86,7 +86,7 @@ impl Peers {
                 head.line("Accept", b"application/sdp");
             },
             now,
-        );
+        )
     }
 
     /// Notes any answer of a registered PBX: its mapping is alive.

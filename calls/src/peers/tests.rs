@@ -593,6 +593,23 @@ fn a_peer_that_answers_options_is_up() {
 }
 
 #[test]
+fn a_silent_peer_has_one_probe_at_a_time() {
+    let mut scene = Scene::new();
+    let target = scene.watch("sip:192.0.2.1", Transport::Udp);
+    let ask = |scene: &mut Scene| {
+        let now = scene.now;
+        let probe = OptionsBatch::Probe(vec![target.clone()]);
+        scene.peers.ask(&mut scene.endpoint, probe, now);
+        scene.sent().len()
+    };
+
+    assert_eq!(ask(&mut scene), 1);
+    assert_eq!(ask(&mut scene), 0, "the first is under way");
+    scene.after(40_000);
+    assert_eq!(ask(&mut scene), 1, "it was given up");
+}
+
+#[test]
 fn our_own_limit_of_connections_takes_no_peer_down() {
     let mut scene = Scene::new();
     let target = scene.watch("sip:192.0.2.1;transport=tcp", Transport::Tcp);

@@ -243,8 +243,11 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             return Ok(Secured::Bare(stream));
         }
 
-        match timeout(settings.first_octet, stream.readable()).await {
-            Ok(readable) => readable?,
+        // A connection that is closed without an octet, as checks of the port leave it, has failed no handshake.
+        match timeout(settings.first_octet, stream.peek(&mut [0])).await {
+            Ok(Ok(0)) => return Err(Ended::ByPeer),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(Ended::SlowToSend),
         }
 

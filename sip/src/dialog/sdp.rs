@@ -114,6 +114,21 @@ pub fn answer_audio(
     })
 }
 
+/// Returns what keeps media of ours from answering the offer, as a sentence without its full stop; `None` if they can.
+pub fn mismatch(offer: &[u8]) -> Option<Cow<'static, str>> {
+    let offer = match Description::read(offer) {
+        Ok(offer) => offer,
+        Err(no) => return Some(no.what),
+    };
+    let is_met = |version: IpVersion| {
+        let local = SocketAddr::new(version.unspecified(), 0);
+        offer.media.iter().any(|media| media.audio(local).is_some())
+    };
+    let is_off = offer.media.iter().all(|media| media.port == 0);
+    let is_answered = is_off || is_met(IpVersion::V4) || is_met(IpVersion::V6);
+    (!is_answered).then(|| offer.mismatch().what)
+}
+
 /// Returns the IP version in which media of ours can answer the offer: that of `near` if there is a stream for it, else the other one if there
 /// is a stream for that.
 pub fn version_for(offer: &[u8], near: IpAddr) -> IpVersion {
@@ -465,9 +480,9 @@ impl<'a> Description<'a> {
         let what = if audio().next().is_none() {
             "The offer holds no audio stream"
         } else if !audio().any(Media::is_plain) {
-            "The offer holds encrypted audio (SRTP) alone, and plain RTP is spoken here"
+            "The offer holds encrypted audio (SRTP) alone"
         } else if !audio().any(|media| media.is_plain() && media.payload().is_some()) {
-            "The offer holds no G.711 (PCMU or PCMA) over plain RTP, and nothing else is spoken here"
+            "The offer holds no G.711 (PCMU or PCMA) over plain RTP"
         } else {
             if let Some(line) = self.media.iter().find_map(Media::unread_connection) {
                 return unreadable('c', line);

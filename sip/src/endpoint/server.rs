@@ -12,7 +12,7 @@ use crate::transaction::sketch::RequestSketch;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::transaction::tombstone::{ToTag, Tombstone, TombstoneLifetime};
-use crate::wire::compact::compact_answer;
+use crate::wire::compact::{compact_answer, compact_challenge};
 use crate::wire::message::RequestKeys;
 use crate::wire::{Message, Method, print};
 
@@ -231,19 +231,23 @@ impl Endpoint {
         self.shared.outbox.print(flow, |out| {
             print::response(out, request, &flow, status, reason, tag, server, head, body);
         });
-        if flow.transport.is_reliable() || self.is_paid_for(request, &flow) {
+        if flow.transport.is_reliable() || self.is_paid_for(request, &flow, status) {
             self.count_response(status);
         }
     }
 
     /// Keeps the answer printed last if it fits the budget of its source; takes it back otherwise.
-    fn is_paid_for(&mut self, request: &Message<'_>, flow: &Flow) -> bool {
+    fn is_paid_for(&mut self, request: &Message<'_>, flow: &Flow, status: u16) -> bool {
         let brought = request.raw().len();
         let most = brought * MOST_FOR_ONE;
         let outbox = &mut self.shared.outbox;
         let mut answer = outbox.last().map_or(0, <[u8]>::len);
         if answer > most {
             answer = outbox.rewrite_last(compact_answer).len();
+        }
+        // The smallest INVITE or REGISTER that is complete gets a challenge, or else nobody behind it could ever log in.
+        if answer > most && status == 401 {
+            answer = outbox.rewrite_last(compact_challenge).len();
         }
 
         let is_paid_for = answer <= most
@@ -391,7 +395,7 @@ impl Endpoint {
                 print::response(out, message, &flow, status, None, tag, server, b"", b"");
             });
         });
-        if flow.transport.is_reliable() || self.is_paid_for(message, &flow) {
+        if flow.transport.is_reliable() || self.is_paid_for(message, &flow, status) {
             self.shared.outbox.count_retransmission();
         }
     }

@@ -26,6 +26,50 @@ pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
     });
 }
 
+/// [`compact_answer`] for a challenge that is still too large: without the reason phrase (RFC 3261 §7.2), with the first challenge alone, and
+/// without the algorithm where that is the default, MD5 (RFC 7616 §3.3).
+pub fn compact_challenge(message: &[u8], out: &mut Vec<u8>) {
+    const CHALLENGE: &[u8] = b"WWW-Authenticate:";
+    const DEFAULT: &[u8] = b", algorithm=MD5";
+
+    let mut shorter = Vec::with_capacity(message.len());
+    let mut has_challenge = false;
+    for (at, line) in message.split_inclusive(|octet| *octet == b'\n').enumerate() {
+        if at == 0 {
+            // "SIP/2.0 401 " stays, its blank included.
+            shorter.extend_from_slice(line.get(..12).unwrap_or(line));
+            shorter.extend_from_slice(b"\r\n");
+        } else if !line.starts_with(CHALLENGE) {
+            shorter.extend_from_slice(line);
+        } else if !std::mem::replace(&mut has_challenge, true) {
+            // The last one: a realm may hold the same text.
+            let default = memchr::memmem::rfind(line, DEFAULT);
+            // "MD5-sess" begins with it too.
+            let default = default.filter(|at| line.get(at + DEFAULT.len()) == Some(&b','));
+            let (before, behind) = match default {
+                Some(at) => (&line[..at], &line[at + DEFAULT.len()..]),
+                None => (line, &b""[..]),
+            };
+            for part in [before, behind] {
+                extend_without_blanks(&mut shorter, part);
+            }
+        }
+    }
+    compact_answer(&shorter, out);
+}
+
+/// Appends parameters without the blanks between them. A realm may hold a comma, and so a blank behind one counts only behind a quote or a token.
+fn extend_without_blanks(out: &mut Vec<u8>, parameters: &[u8]) {
+    let mut is_quoted = false;
+    for (at, octet) in parameters.iter().enumerate() {
+        is_quoted ^= *octet == b'"' && !parameters[..at].ends_with(b"\\");
+        let is_between = *octet == b' ' && !is_quoted && parameters[..at].ends_with(b",");
+        if !is_between {
+            out.push(*octet);
+        }
+    }
+}
+
 fn write(message: &[u8], out: &mut Vec<u8>, is_left_out: impl Fn(&[u8]) -> bool) {
     let line_end = memchr::memmem::Finder::new(b"\r\n");
     let mut rest = message;
@@ -115,6 +159,23 @@ mod tests {
         }
         assert_eq!(long.body(), short.body());
         assert_eq!(long.top_via(), short.top_via());
+    }
+
+    #[test]
+    fn a_compact_challenge_can_be_answered_as_before() {
+        let printed = b"SIP/2.0 401 Unauthorized\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:a@b>;tag=2\r\n\
+            Call-ID: x\r\nCSeq: 1 REGISTER\r\n\
+            WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", algorithm=MD5, qop=\"auth\"\r\n\
+            WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", algorithm=SHA-256, qop=\"auth\"\r\nContent-Length: 0\r\n\r\n";
+        let mut out = Vec::new();
+        compact_challenge(printed, &mut out);
+        let expected = "SIP/2.0 401 \r\nv:SIP/2.0/UDP h;branch=z9hG4bK1\r\nf:<sip:a@b>;tag=1\r\nt:<sip:a@b>;tag=2\r\ni:x\r\nCSeq:1 REGISTER\r\n\
+            WWW-Authenticate:Digest realm=\"r\",nonce=\"n\",qop=\"auth\"\r\nl:0\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+        assert_eq!(
+            lex(&out, Framing::Datagram).expect("an answer").status(),
+            401
+        );
     }
 
     #[test]

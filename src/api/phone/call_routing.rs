@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use trunkline_calls::Reason;
 use trunkline_model::attempt::Attempt;
 use trunkline_routing::Decision;
 use trunkline_store::{Call, Explained, Kind, attempts, explained};
@@ -13,7 +14,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::explain::call::Explanation;
+use crate::explain::call::{self, Explanation};
 use crate::explain::log_in::{self, FailureView};
 
 /// `GET /phone/calls/{call_id}/routing`: the stored decision, the caller's authentication, and all of it in sentences.
@@ -33,17 +34,7 @@ pub(crate) async fn routing(
 /// Explains how a call was routed. A call that is up is explained even while the database is away.
 pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, ApiError> {
     let (org, id) = (call.org_id, call.id);
-    let known = match api.live().one(org, id) {
-        Some(live) => Explained {
-            decision: live.started.decision.as_deref().cloned(),
-            asked: live.started.invite_facts.as_deref().cloned(),
-        },
-        None => {
-            api.read_inline(move |tx| explained::of_call(tx, org, id))
-                .await?
-        }
-    };
-
+    let known = known(api, org, id).await?;
     let call_id = call.caller_call_id.clone();
     let failures = api.read(move |tx| explained::log_ins_failed(tx, org, &call_id));
     // While the database is away, the rest of a live call's explanation is shown without them.
@@ -61,6 +52,30 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
         failures.collect(),
         &attempts(api, call).await?,
     ))
+}
+
+/// Returns decision and facts of a call, from memory while it is up.
+async fn known(api: &Api, org: Uuid, id: Uuid) -> Result<Explained, ApiError> {
+    match api.live().one(org, id) {
+        Some(live) => Ok(Explained {
+            decision: live.started.decision.as_deref().cloned(),
+            asked: live.started.invite_facts.as_deref().cloned(),
+        }),
+        None => Ok(api
+            .read_inline(move |tx| explained::of_call(tx, org, id))
+            .await?),
+    }
+}
+
+/// Returns what the offer of a call that ended for lack of common media lacks.
+pub(super) async fn mismatch(api: &Api, call: &Call) -> Result<Option<String>, ApiError> {
+    // No other call has to be read for it.
+    if call.reason.as_deref() != Some(Reason::NoCommonMedia.code()) {
+        return Ok(None);
+    }
+    let known = known(api, call.org_id, call.id).await?;
+    let mismatch = call::mismatch(known.asked.as_ref(), call.reason.as_deref());
+    Ok(mismatch.map(str::to_owned))
 }
 
 /// Returns a call's attempts at its targets, from memory while the call is up.

@@ -26,20 +26,25 @@ pub(super) fn unreachable(legs: &[Leg]) -> Vec<(Moment, String)> {
         }
 
         said.push((leg.name, media));
-        let text = sentence(media, origin(legs, leg, media), (leg.name, peer));
+        let origin = origin(legs, leg, media);
+        // Behind one public address they are most likely in one network: a PBX that is called back reaches its own phones.
+        if origin.is_some_and(|origin| origin.captured.source.ip() == peer) {
+            continue;
+        }
+        let text = sentence(media, origin.map(|origin| origin.name), (leg.name, peer));
         lines.push((Moment::from_micros(leg.captured.at), text));
     }
 
     lines
 }
 
-/// Returns the leg whose peer named this media address; `None` for an address of this node.
-fn origin<'l>(legs: &'l [Leg], towards: &Leg, media: IpAddr) -> Option<&'l str> {
+/// Returns a message in which another leg's peer named this media address; `None` for an address of this node.
+fn origin<'l>(legs: &'l [Leg], towards: &Leg, media: IpAddr) -> Option<&'l Leg> {
     let others = legs
         .iter()
         .filter(|leg| !leg.is_sent && leg.name != towards.name);
     let mut named = others.filter(|leg| private_media(leg) == Some(media));
-    named.next().map(|leg| leg.name)
+    named.next()
 }
 
 fn sentence(media: IpAddr, origin: Option<&str>, (leg, peer): (&str, IpAddr)) -> String {
@@ -149,6 +154,11 @@ mod tests {
                 "ours",
                 crossed(runtime, caller, "10.0.0.1")[1..].to_vec(),
                 Some("This node's"),
+            ),
+            (
+                "one PBX on both sides",
+                crossed(caller, ("destination", "203.0.113.5:1024"), "10.0.0.5"),
+                None,
             ),
             ("public", crossed(runtime, caller, "198.51.100.9"), None),
             ("both inside", crossed(caller, inside, "10.0.0.5"), None),

@@ -18,7 +18,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Kind};
 use uuid::Uuid;
 
-use super::call_routing::{attempts, decision};
+use super::call_routing::{attempts, decision, mismatch};
 use super::calls::{SCOPE, find};
 use super::commands::trace::{ReadTrace, read_relayed};
 use super::legs::{Message as Leg, messages_here};
@@ -218,6 +218,10 @@ async fn decided(
         if let Some(reason) = &call.reason {
             text.push_str(", ");
             text.push_str(reason);
+        }
+        if let Some(mismatch) = mismatch(api, call).await? {
+            text.push_str(": ");
+            text.push_str(&mismatch);
         }
         decided.push((at, text));
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use trunkline_calls::is_private;
-use trunkline_model::invite_facts::InviteFacts;
+use trunkline_model::invite_facts::{InviteFacts, Proof};
 use trunkline_store::Recorded;
 
 use super::super::paste::TEST_CALL;
@@ -35,16 +35,17 @@ impl OwnAddresses {
     }
 }
 
-/// Returns true if the call is the one that `trunk paste sipp` places.
-pub(super) fn is_test_call(asked: &InviteFacts) -> bool {
-    asked.user_agent.as_deref() == Some(TEST_CALL)
+/// Returns true if a phone system called: neither the line that `trunk paste sipp` prints, nor a person from the console's page.
+pub(super) fn is_of_pbx(asked: &InviteFacts) -> bool {
+    let is_test_call = asked.user_agent.as_deref() == Some(TEST_CALL);
+    !is_test_call && asked.proof != Proof::Session
 }
 
 impl Deployment<'_> {
-    /// Returns the INVITEs of recent calls that came from other machines.
+    /// Returns the INVITEs of phone systems' recent calls that came from other machines.
     pub(super) fn asked_from_outside(&self) -> impl Iterator<Item = &InviteFacts> {
         let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
-        asked.filter(|asked| !self.own.contains(asked.source.ip()))
+        asked.filter(|asked| is_of_pbx(asked) && !self.own.contains(asked.source.ip()))
     }
 
     /// Returns a public address of another machine from which a call came.

@@ -128,7 +128,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
                 let reserved = ReservedNames::find(config, &deployment.resolver).await;
                 let policy = configured_policy(config).reserving(reserved.peers());
                 findings.extend(addresses::examine(&deployment, &orgs, &reserved, &policy).await);
-                findings.extend(reach::examine(&deployment, &orgs, &policy).await);
+                findings.extend(reach::examine(&store, &deployment, &orgs, &policy, now()).await);
             }
             Err(error) => findings.push(Finding::error(
                 "database",

@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store, auth_failures, explained};
 use uuid::Uuid;
 
-use super::deployment::{Deployment, OwnAddresses, is_test_call};
+use super::deployment::{Deployment, OwnAddresses, is_of_pbx};
 use crate::engine::configured_policy;
 use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::Finding;
@@ -224,21 +224,26 @@ const MAX_SPOKEN: usize = 20;
 /// Checks of what a NAT does between a PBX and this machine.
 const NAT_CHECKS: [&str; 3] = ["private_contact", "private_media", "sip_alg"];
 
-/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call is left out, and a call from this machine isn't
-/// checked for problems of a NAT.
+/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call and calls from the console's page are left out. A call
+/// from this machine isn't checked for problems of a NAT, and the codecs of a call are none where it was refused for another reason or not at
+/// all: its runtime may speak them.
 fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding> {
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
     let way = trunk.map_or_else(TransferWay::default, |trunk| trunk.transfer_way);
     let mut found: BTreeMap<(&'static str, Option<&str>), (usize, Finding)> = BTreeMap::new();
-    let asked = calls.iter().filter_map(|call| call.asked.as_ref());
-    let all: Vec<_> = asked.filter(|asked| !is_test_call(asked)).collect();
-    for asked in &all {
+    let asked = calls
+        .iter()
+        .filter_map(|call| Some((call, call.asked.as_ref()?)));
+    let all: Vec<_> = asked.filter(|(_, asked)| is_of_pbx(asked)).collect();
+    for (call, asked) in &all {
+        let had_no_media = call.reason.as_deref() == Some(Reason::NoCommonMedia.code());
         let is_here = own.contains(asked.source.ip());
         let problems = pbx::examine(asked, country, way).into_iter();
         let problems = problems
             .filter(Finding::is_problem)
-            .filter(|finding| !is_here || !NAT_CHECKS.contains(&finding.check));
+            .filter(|finding| !is_here || !NAT_CHECKS.contains(&finding.check))
+            .filter(|finding| had_no_media || finding.check != pbx::CODECS);
         for finding in problems {
             let by = (finding.check, asked.user_agent.as_deref());
             let entry = found.entry(by).or_insert((0, finding));

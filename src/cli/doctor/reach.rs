@@ -1,4 +1,5 @@
-//! Check that runtimes of agents and carriers are reachable: each address once, by OPTIONS, and bots by a connection.
+//! Check that runtimes of agents and carriers are reachable: each address once, by OPTIONS, and bots by a connection. A peer that takes calls
+//! needn't answer either.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +10,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use trunkline_calls::target::{self, DialTarget, Target};
 use trunkline_model::address::{AddressPolicy, NamedBy};
+use trunkline_model::record::Direction;
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{CallFilter, Store, attempts, calls, written};
 use uuid::Uuid;
 
 use super::deployment::{Deployment, RUNTIME};
@@ -58,16 +62,50 @@ impl Place {
     }
 }
 
+/// Settings that name a place.
+#[derive(Debug)]
+struct NamingSettings {
+    /// One of them, in words.
+    whose: String,
+    /// Calls that go there first, by the org and its agent or outbound trunk.
+    callers: Vec<(Uuid, CallFilter)>,
+}
+
+/// Time within which a call that was answered outranks a probe that wasn't.
+const RECENT: Duration = Duration::from_secs(24 * 3_600);
+/// Agents and trunks of a silent place whose calls are looked at.
+const MAX_CALLERS: usize = 20;
+/// Newest calls of each of them that are looked at.
+const MAX_CALLS: u32 = 5;
+
 pub(super) async fn examine(
+    store: &Store,
     deployment: &Deployment<'_>,
     orgs: &CheckedOrgs,
     policy: &AddressPolicy,
+    now: Moment,
 ) -> Vec<Finding> {
     let places = places(deployment, orgs);
     let left_out = places.len().saturating_sub(MAX_PROBED);
 
     let asked = places.into_iter().take(MAX_PROBED);
-    let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
+    let asked = asked.map(async |(place, named)| {
+        let found = one(deployment, policy, place, &named.whose).await?;
+        if !found.is_problem() {
+            return Some(found);
+        }
+        Some(match last_taken(store, &named, now).await {
+            Some(at) => Finding::hint(
+                found.check,
+                format!(
+                    "{} Calls outrank that: it took one at {}.",
+                    found.text,
+                    written(at)
+                ),
+            ),
+            None => found,
+        })
+    });
     // All at once: many silent peers take no longer than the one of them with the most addresses.
     let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
     if left_out > 0 {
@@ -81,14 +119,54 @@ pub(super) async fn examine(
     findings
 }
 
-/// Places of all runtimes and carriers, each with one setting that names it.
-fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, String> {
-    let mut places = BTreeMap::new();
+/// Returns when a place that answers no probe has taken its last call, unless a later one failed there.
+async fn last_taken(store: &Store, named: &NamingSettings, now: Moment) -> Option<Moment> {
+    let mut last: Option<(Moment, bool)> = None;
+    for (org, filter) in named.callers.iter().take(MAX_CALLERS) {
+        let filter = CallFilter {
+            from: Some(now - RECENT),
+            ..filter.clone()
+        };
+        let org = *org;
+        let newest = store.read(move |tx| {
+            let calls = calls::list(tx, org, &filter, None, MAX_CALLS)?.items;
+            let mut told = Vec::with_capacity(calls.len());
+            for call in calls {
+                let attempts = attempts::of_call(tx, org, call.id)?;
+                told.push((call.answered_at, call.started_at, attempts.is_empty()));
+            }
+            Ok(told)
+        });
+        // A failing database is the finding of another check.
+        for (answered, started, is_first) in newest.await.unwrap_or_default() {
+            // An attempt is recorded where the place failed, or another than the first was reached. A call that ended before either tells
+            // nothing.
+            let told = match (answered, is_first) {
+                (Some(answered), true) => Some((answered, true)),
+                (_, false) => Some((started, false)),
+                (None, true) => None,
+            };
+            last = last.max(told);
+        }
+    }
+    last.and_then(|(at, was_taken)| was_taken.then_some(at))
+}
+
+/// Places of all runtimes and carriers, each with the settings that name it.
+fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, NamingSettings> {
+    let mut places: BTreeMap<Place, NamingSettings> = BTreeMap::new();
     let default = deployment.config.phone.default_runtime.runtime();
-    for template in default.uris() {
+    for (index, template) in default.uris().enumerate() {
         let uri = target::fill(template, Uuid::nil(), Uuid::nil());
-        let place = Place::of_runtime(&uri);
-        places.insert(place, "the default runtime".to_owned());
+        let users = orgs.rows.iter().flat_map(|rows| {
+            let agents = rows.agents.iter().filter(|agent| agent.runtime.is_none());
+            agents.map(|agent| of_agent(rows.org.id, agent.id))
+        });
+        let named = NamingSettings {
+            whose: "the default runtime".to_owned(),
+            callers: users.take_while(|_| index == 0).collect(),
+        };
+        places.insert(Place::of_runtime(&uri), named);
     }
 
     for rows in &orgs.rows {
@@ -98,13 +176,18 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
             })
         };
         for agent in &rows.agents {
-            for template in agent.runtime.iter().flat_map(Runtime::uris) {
+            for (index, template) in agent.runtime.iter().flat_map(Runtime::uris).enumerate() {
                 let uri = target::fill(template, agent.id, rows.org.id);
                 let mut place = Place::of_runtime(&uri);
                 let is_operators = agent.is_runtime_by_operator();
                 place.is_judged = !is_operators && named(place.target()) == NamedBy::Tenant;
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
-                places.entry(place).or_insert(whose);
+                let entry = places
+                    .entry(place)
+                    .or_insert_with(|| NamingSettings::new(whose));
+                if index == 0 {
+                    entry.callers.push(of_agent(rows.org.id, agent.id));
+                }
             }
         }
 
@@ -124,11 +207,38 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
                 uri,
                 is_judged,
             };
-            places.entry(place).or_insert(whose);
+            let entry = places
+                .entry(place)
+                .or_insert_with(|| NamingSettings::new(whose));
+            let calls = CallFilter {
+                trunk: Some(trunk.id),
+                direction: Some(Direction::Outbound),
+                ..CallFilter::default()
+            };
+            entry.callers.push((rows.org.id, calls));
         }
     }
 
     places
+}
+
+impl NamingSettings {
+    const fn new(whose: String) -> Self {
+        Self {
+            whose,
+            callers: Vec::new(),
+        }
+    }
+}
+
+/// Calls that go to an agent's runtime first.
+fn of_agent(org: Uuid, agent: Uuid) -> (Uuid, CallFilter) {
+    let calls = CallFilter {
+        agent: Some(agent),
+        direction: Some(Direction::Inbound),
+        ..CallFilter::default()
+    };
+    (org, calls)
 }
 
 /// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret.
@@ -148,7 +258,7 @@ async fn one(
     deployment: &Deployment<'_>,
     policy: &AddressPolicy,
     place: Place,
-    whose: String,
+    whose: &str,
 ) -> Option<Finding> {
     let check = place.check();
     let uri = &place.uri;

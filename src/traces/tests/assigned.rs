@@ -86,7 +86,7 @@ const OF_INVITE: &str = "CSeq: 1 INVITE\r\n";
 /// Victim's and attacker's calls have one Call-ID, and the attacker's messages name the victim's session.
 #[test]
 fn calls_with_one_call_id_have_their_own_messages_alone() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let (ours, theirs) = (tag("ours"), tag("theirs"));
     let session = "CSeq: 1 INVITE\r\nX-PLATFORM-SESSION-ID: 5e55\r\n";
@@ -154,7 +154,7 @@ fn calls_with_one_call_id_have_their_own_messages_alone() {
 #[test]
 fn the_challenge_of_an_invite_belongs_to_its_call() {
     for is_at_once in [true, false] {
-        let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+        let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
         let mut tap = traces.tap(0);
         let trunk = leg(ORG, 1, 0, LegRole::Trunk);
         let pass = |tap: &mut Tap, peer, is_sent, octets: &[u8]| {
@@ -236,7 +236,7 @@ fn the_challenge_of_an_invite_belongs_to_its_call() {
 /// Two orgs' INVITEs of one source with one Call-ID and one tag: whose the challenged one was isn't known.
 #[test]
 fn an_earlier_invite_of_either_of_two_orgs_is_in_no_trace() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let peer = from(5060);
     let first = text(INVITE, "z9hG4bK1", ["c", ""], "id", OF_INVITE);
@@ -265,7 +265,7 @@ fn an_invite_to_another_uri_is_in_no_trace() {
         ("its own with a password", "sip:b:pw@c", "sip:b:pw@c", 2),
         ("another's with a password", "sip:a:pw@c", "sip:b:pw@c", 1),
     ] {
-        let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+        let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
         let mut tap = traces.tap(0);
         let peer = from(5060);
         let start = |uri: &str| format!("INVITE {uri} SIP/2.0");
@@ -287,7 +287,7 @@ fn an_invite_to_another_uri_is_in_no_trace() {
 /// One Call-ID for many calls: each has its own earlier INVITE.
 #[test]
 fn many_calls_with_one_call_id_have_their_earlier_invites() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let peer = from(5060);
     for round in ["a", "b"] {
@@ -312,7 +312,7 @@ fn many_calls_with_one_call_id_have_their_earlier_invites() {
 #[test]
 fn earlier_messages_beyond_the_bound_stay_unmatched() {
     for (others, count) in [(EARLIER_EXAMINED - 1, 2), (EARLIER_EXAMINED, 1)] {
-        let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+        let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
         let mut tap = traces.tap(0);
         let peer = from(5060);
         for _ in 0..others {
@@ -335,7 +335,7 @@ fn earlier_messages_beyond_the_bound_stay_unmatched() {
 /// A caller that sends its INVITE again and again doesn't fill the memory of identities.
 #[test]
 fn a_call_has_a_bounded_number_of_transactions() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let peer = from(5060);
     for number in 1..=20 {
@@ -353,7 +353,7 @@ fn a_call_has_a_bounded_number_of_transactions() {
 /// Earlier messages of a call that has begun fill blocks as others do.
 #[test]
 fn earlier_messages_close_a_full_block() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let peer = from(5060);
     let filling = format!("{OF_INVITE}X: {}\r\n", "x".repeat(50_000));
@@ -377,7 +377,7 @@ fn earlier_messages_close_a_full_block() {
 /// The answers to an INVITE of ours bring the tags of its forks. A request with another tag is of no fork.
 #[test]
 fn the_forks_of_our_invite_belong_to_its_leg() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let ours = tag("runtime");
     let us = ours.as_str();
@@ -447,7 +447,7 @@ fn the_forks_of_our_invite_belong_to_its_leg() {
 /// Late messages of an ended call are its own for a minute. A stranger's messages take no room of the call.
 #[test]
 fn a_call_is_known_for_a_while_after_its_end() {
-    let traces = Traces::unattended(1, None, None, || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let ours = tag("ours");
     let trunk = leg(ORG, 1, 0, LegRole::Trunk);
@@ -486,7 +486,7 @@ fn a_challenged_invite_is_copied_under_the_id_of_its_call() {
         port: socket.local_addr().unwrap().port(),
         node: 1,
     };
-    let traces = Traces::unattended(1, None, Some(collector), || NOW, &STEADY).unwrap();
+    let traces = Traces::unattended(1, None, Some(collector), around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);
     let copied = || {
         let mut envelope = [0; 2_048];

@@ -19,7 +19,7 @@ fn disk_of_days(directory: &tempfile::TempDir) -> Disk {
 }
 
 fn opened(disk: &Disk) -> Traces {
-    Traces::unattended(1, Some(disk.clone()), None, clock, &STEADY).unwrap()
+    Traces::unattended(1, Some(disk.clone()), None, around(clock)).unwrap()
 }
 
 /// Writes an INVITE of each call to disk.
