@@ -7,6 +7,7 @@
 pub mod body;
 pub mod compared;
 pub mod direction;
+mod ip_version;
 mod payload;
 mod route_set;
 pub mod sdp;
