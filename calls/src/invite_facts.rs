@@ -296,7 +296,7 @@ impl Sdp {
     }
 
     fn add(&mut self, name: &str) {
-        let is_known = |known: &Box<str>| known.eq_ignore_ascii_case(name);
+        let is_known = |known: &str| known.eq_ignore_ascii_case(name);
         if name.eq_ignore_ascii_case("telephone-event") {
             self.telephone_event = true;
             return;
@@ -304,7 +304,7 @@ impl Sdp {
         self.has_g711 |= ["PCMU", "PCMA"]
             .iter()
             .any(|g711| g711.eq_ignore_ascii_case(name));
-        if self.codecs.len() < CODECS && !self.codecs.iter().any(is_known) {
+        if self.codecs.len() < CODECS && !self.codecs.iter().any(|known| is_known(known)) {
             self.codecs.push(cut(name));
         }
     }

@@ -36,6 +36,7 @@ use tower_service::Service;
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
 use super::operator::Operator;
 use super::parted_body::PartedBody;
+use super::progress::{Chatter, Progress};
 use super::timeouts::Timeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
@@ -167,11 +168,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (of_body, of_all) = MAX_UNREAD;
-    let chatter = Chatter {
-        progress: service.progress.clone(),
-        made: 0,
-        octets: 0,
-    };
+    let chatter = Chatter::new(service.progress.clone(), MAX_CHATTER);
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HTTP2_HEAD_OCTETS)
@@ -253,20 +250,6 @@ async fn drive<C: Closing>(
         if idle_checks >= CHECKS + LAST_CHECKS {
             return;
         }
-    }
-}
-
-/// Counter of progress.
-#[derive(Clone, Debug, Default)]
-struct Progress(Arc<AtomicU64>);
-
-impl Progress {
-    fn note(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn made(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -504,32 +487,6 @@ impl Head {
 enum Reading {
     Http1(Head),
     Http2(Chatter),
-}
-
-/// Octets of an HTTP/2 connection since the last progress of a request.
-struct Chatter {
-    progress: Progress,
-    /// Progress made when the octets were counted last.
-    made: u64,
-    octets: usize,
-}
-
-impl Chatter {
-    /// Counts octets.
-    ///
-    /// # Errors
-    /// They are too many without progress.
-    fn take(&mut self, octets: usize) -> io::Result<()> {
-        let made = self.progress.made();
-        if std::mem::replace(&mut self.made, made) != made {
-            self.octets = 0;
-        }
-        self.octets += octets;
-        match self.octets <= MAX_CHATTER {
-            true => Ok(()),
-            false => Err(io::Error::other("too many frames without a request")),
-        }
-    }
 }
 
 /// Stream that lets other tasks run before it writes, and fails if the peer doesn't read or a request's head is late.

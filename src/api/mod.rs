@@ -41,6 +41,7 @@ mod parted_body;
 mod partner;
 mod path;
 mod phone;
+mod progress;
 mod query;
 mod quota;
 mod replayed_secrets;

@@ -122,6 +122,11 @@ pub(crate) async fn damage(
         DatabaseTarget::Sqlite(file) if holds_something(&file)? => file,
         DatabaseTarget::Sqlite(_) | DatabaseTarget::Postgres(_) => return Ok(None),
     };
+    // What can't be read at all, or is another program's, is refused when it is opened.
+    match look_at(&file).await {
+        Ok((SchemaState::Foreign, _)) | Err(_) => return Ok(None),
+        Ok(_) => {}
+    }
     let connections = Connections::new(file.clone(), OpenMode::Looking(PATIENCE), 1);
     let checked = off_executor(move || Ok(connections.damage(limit)?)).await;
     let damage = checked.map_err(|error| unopened(&file, &error))?;
@@ -418,6 +423,7 @@ mod tests {
 
         make_file(&file).unwrap();
         let pool = sqlite_pool(&file, 1).await.unwrap();
+        update(&pool, Moment::from_secs(1)).await.unwrap();
         let fill = |tx: &mut Tx| {
             tx.batch("CREATE TABLE sand (grain BLOB)")?;
             for _ in 0..1_000 {

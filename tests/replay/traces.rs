@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::replay::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::tools;
+use trunkline_testkit::{DaemonSetup, tools};
 
 /// Returns the status and the body of a GET, which needn't be text.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
@@ -446,4 +446,42 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     }
     assert_eq!(explained[0], explained[1]);
     assert!(explained[0].to_string().contains("200"), "{}", explained[0]);
+}
+
+/// A daemon that listens on every address sends its first messages from an address that only the system knows.
+#[test]
+fn a_trace_of_a_daemon_on_every_address_is_one_call_that_can_be_played() {
+    let setup = DaemonSetup::new();
+    let any = format!("0.0.0.0:{}", setup.sip.port());
+    let setup = setup
+        .set("TRUNKLINE__SIP__UDP", &any)
+        .set("TRUNKLINE__SIP__TCP", &any);
+    let traced = Traced::on(Stage::within(setup), "answered.flow");
+    let octets = traced.get("application/vnd.tcpdump.pcap");
+
+    // Source and target of each packet are in its IPv4 header, behind those of the file and the packet.
+    let mut rest = &octets[24..];
+    let mut count = 0;
+    while let Some((head, packets)) = rest.split_at_checked(16) {
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        let (packet, next) = packets.split_at(length as usize);
+        let ip = packet
+            .iter()
+            .position(|octet| *octet == 0x45)
+            .expect("IPv4");
+        for address in [&packet[ip + 12..ip + 16], &packet[ip + 16..ip + 20]] {
+            assert_ne!(address, [0, 0, 0, 0], "packet {count}");
+        }
+        (rest, count) = (next, count + 1);
+    }
+    assert!(count > 5, "{count} packets");
+
+    let file = traced.stage.shell.path("own.pcap");
+    std::fs::write(&file, octets).expect("it can be written");
+    let file = file.display().to_string();
+    let setup = &traced.stage.daemon.setup;
+    let explained = setup.run(&["explain", &file, "--org", &setup.org, "--json"]);
+    assert!(explained.to_string().contains("200"), "{explained}");
+    let ran = traced.stage.replay(&file, &["--speed", "max"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
 }

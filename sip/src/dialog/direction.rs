@@ -1,7 +1,74 @@
 //! Direction of the media in a peer's session description (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read, and rewritten. All other lines
 //! stay as they are, octet for octet.
 
-use super::sdp::Direction;
+/// Direction of a stream from the local side's point of view.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// We send and receive.
+    SendRecv,
+    /// We only send.
+    SendOnly,
+    /// We only receive.
+    RecvOnly,
+    /// Neither side sends.
+    Inactive,
+}
+
+impl Direction {
+    /// The attribute's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SendRecv => "sendrecv",
+            Self::SendOnly => "sendonly",
+            Self::RecvOnly => "recvonly",
+            Self::Inactive => "inactive",
+        }
+    }
+
+    /// Returns true if we may send.
+    pub const fn sends(self) -> bool {
+        match self {
+            Self::SendRecv | Self::SendOnly => true,
+            Self::RecvOnly | Self::Inactive => false,
+        }
+    }
+
+    /// Returns true if the peer may send.
+    pub const fn receives(self) -> bool {
+        match self {
+            Self::SendRecv | Self::RecvOnly => true,
+            Self::SendOnly | Self::Inactive => false,
+        }
+    }
+
+    pub(super) fn read(attribute: &[u8]) -> Option<Self> {
+        [
+            Self::SendRecv,
+            Self::SendOnly,
+            Self::RecvOnly,
+            Self::Inactive,
+        ]
+        .into_iter()
+        .find(|direction| attribute == direction.as_str().as_bytes())
+    }
+
+    /// Returns the direction from the other side's point of view: the stream that one side sends, the other receives (RFC 3264 §6.1).
+    pub(super) const fn reversed(self) -> Self {
+        match self {
+            Self::SendRecv => Self::SendRecv,
+            Self::SendOnly => Self::RecvOnly,
+            Self::RecvOnly => Self::SendOnly,
+            Self::Inactive => Self::Inactive,
+        }
+    }
+
+    pub(super) const fn without_sending(self) -> Self {
+        match self {
+            Self::SendRecv | Self::RecvOnly => Self::RecvOnly,
+            Self::SendOnly | Self::Inactive => Self::Inactive,
+        }
+    }
+}
 
 /// Returns the description with this direction for every stream.
 pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {

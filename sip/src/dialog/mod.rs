@@ -8,6 +8,7 @@ pub mod body;
 pub mod compared;
 mod connection_line;
 pub mod direction;
+mod ip_version;
 mod payload;
 mod route_set;
 pub mod sdp;

@@ -5,9 +5,11 @@
 
 use std::borrow::Cow;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use super::connection_line::Connection;
+pub use super::direction::Direction;
+pub use super::ip_version::IpVersion;
 pub use super::payload::{AudioPayload, Codec, Format, PayloadTypes};
 
 /// Most media sections in one description. A description with more is refused.
@@ -20,28 +22,6 @@ const LAST_STATIC: u8 = 34;
 const TELEPHONE_EVENT: u8 = 101;
 /// Greatest dynamic payload type (RFC 3551 §6).
 const LAST_DYNAMIC: u8 = 127;
-
-/// Version of IP.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum IpVersion {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-/// Direction of a stream from the local side's point of view.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Direction {
-    /// We send and receive.
-    SendRecv,
-    /// We only send.
-    SendOnly,
-    /// We only receive.
-    RecvOnly,
-    /// Neither side sends.
-    Inactive,
-}
 
 /// The audio stream that both sides agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -302,88 +282,6 @@ fn section(body: &mut Vec<u8>, port: u16, protocol: &[u8], audio: &Audio) {
 fn print(body: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     body.write_fmt(text)
         .expect("writing to a vector can't fail");
-}
-
-impl Direction {
-    /// The attribute's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SendRecv => "sendrecv",
-            Self::SendOnly => "sendonly",
-            Self::RecvOnly => "recvonly",
-            Self::Inactive => "inactive",
-        }
-    }
-
-    /// Returns true if we may send.
-    pub const fn sends(self) -> bool {
-        match self {
-            Self::SendRecv | Self::SendOnly => true,
-            Self::RecvOnly | Self::Inactive => false,
-        }
-    }
-
-    /// Returns true if the peer may send.
-    pub const fn receives(self) -> bool {
-        match self {
-            Self::SendRecv | Self::RecvOnly => true,
-            Self::SendOnly | Self::Inactive => false,
-        }
-    }
-
-    pub(super) fn read(attribute: &[u8]) -> Option<Self> {
-        [
-            Self::SendRecv,
-            Self::SendOnly,
-            Self::RecvOnly,
-            Self::Inactive,
-        ]
-        .into_iter()
-        .find(|direction| attribute == direction.as_str().as_bytes())
-    }
-
-    /// Returns the direction from the other side's point of view: the stream that one side sends, the other receives (RFC 3264 §6.1).
-    const fn reversed(self) -> Self {
-        match self {
-            Self::SendRecv => Self::SendRecv,
-            Self::SendOnly => Self::RecvOnly,
-            Self::RecvOnly => Self::SendOnly,
-            Self::Inactive => Self::Inactive,
-        }
-    }
-
-    const fn without_sending(self) -> Self {
-        match self {
-            Self::SendRecv | Self::RecvOnly => Self::RecvOnly,
-            Self::SendOnly | Self::Inactive => Self::Inactive,
-        }
-    }
-}
-
-impl IpVersion {
-    /// Version of an address; IPv4 for one that is mapped into IPv6.
-    pub const fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    /// The unspecified address of this version.
-    pub const fn unspecified(self) -> IpAddr {
-        match self {
-            Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            Self::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        }
-    }
-
-    /// The loopback address of this version.
-    pub const fn loopback(self) -> IpAddr {
-        match self {
-            Self::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            Self::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        }
-    }
 }
 
 /// The parts of a session description that Trunkline reads.

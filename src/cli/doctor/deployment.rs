@@ -60,6 +60,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_person_at_the_console_and_our_own_line_are_no_phone_system() {
+        use trunkline_model::invite_facts::PeerTraits;
+
+        let asked = |proof, user_agent: Option<&str>| InviteFacts {
+            facts: trunkline_routing::Facts::default(),
+            proof,
+            source: "198.51.100.7:5060".parse().unwrap(),
+            transport: "udp".into(),
+            host: "sip.example.com".into(),
+            user_agent: user_agent.map(Into::into),
+            traits: PeerTraits::default(),
+        };
+        for (name, asked, expected) in [
+            (
+                "a PBX",
+                asked(Proof::Digest, Some("Asterisk PBX 22.10")),
+                true,
+            ),
+            ("without a name", asked(Proof::AllowedAddress, None), true),
+            ("our line", asked(Proof::Digest, Some(TEST_CALL)), false),
+            ("the console's page", asked(Proof::Session, None), false),
+        ] {
+            assert_eq!(is_of_pbx(&asked), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn loopback_and_what_the_kernel_lists_are_this_machine() {
         let own = OwnAddresses(vec!["192.0.2.1".parse().unwrap()]);
         for (ip, expected) in [

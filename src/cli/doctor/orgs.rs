@@ -231,21 +231,18 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
     let way = trunk.map_or_else(TransferWay::default, |trunk| trunk.transfer_way);
-    let mut found: BTreeMap<(&'static str, Option<&str>), (usize, Finding)> = BTreeMap::new();
+    let mut found: BTreeMap<(&'static str, Option<&str>, bool), (usize, Finding)> = BTreeMap::new();
     let asked = calls
         .iter()
         .filter_map(|call| Some((call, call.asked.as_ref()?)));
     let all: Vec<_> = asked.filter(|(_, asked)| is_of_pbx(asked)).collect();
     for (call, asked) in &all {
-        let had_no_media = call.reason.as_deref() == Some(Reason::NoCommonMedia.code());
         let is_here = own.contains(asked.source.ip());
         let problems = pbx::examine(asked, country, way).into_iter();
-        let problems = problems
-            .filter(Finding::is_problem)
-            .filter(|finding| !is_here || !NAT_CHECKS.contains(&finding.check))
-            .filter(|finding| had_no_media || finding.check != pbx::CODECS);
-        for finding in problems {
-            let by = (finding.check, asked.user_agent.as_deref());
+        let problems = problems.filter(Finding::is_problem);
+        for finding in problems.filter_map(|finding| told(call, finding, is_here)) {
+            let is_problem = finding.is_problem();
+            let by = (finding.check, asked.user_agent.as_deref(), is_problem);
             let entry = found.entry(by).or_insert((0, finding));
             entry.0 += 1;
         }
@@ -257,7 +254,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
     found.truncate(MAX_SPOKEN);
     let said = found
         .into_iter()
-        .map(|((_, user_agent), (count, finding))| {
+        .map(|((_, user_agent, _), (count, finding))| {
             let by = user_agent.map(|user_agent| format!(" ({user_agent})"));
             let by = by.unwrap_or_default();
             Finding {
@@ -269,6 +266,23 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
             }
         });
     said.collect()
+}
+
+/// Returns a problem that a call's INVITE shows, as far as the call had it: none of a NAT for a call from this machine; the codecs are a problem
+/// of a call that was refused for lack of common media, and worth knowing of one that a runtime has taken.
+fn told(call: &Recorded, finding: Finding, is_here: bool) -> Option<Finding> {
+    if is_here && NAT_CHECKS.contains(&finding.check) {
+        return None;
+    }
+    match call.reason.as_deref() {
+        _ if finding.check != pbx::CODECS => Some(finding),
+        Some(code) if code == Reason::NoCommonMedia.code() => Some(finding),
+        Some(_) => None,
+        None => Some(Finding::hint(
+            finding.check,
+            format!("{} Its calls are taken all the same.", finding.text),
+        )),
+    }
 }
 
 /// Finds calls whose two sides have media addresses of different families.
@@ -323,6 +337,45 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
 mod tests {
     use super::*;
     use crate::explain::finding::Level;
+
+    #[test]
+    fn codecs_are_a_problem_of_calls_that_were_refused_for_them() {
+        let call = |reason: Option<&str>| Recorded {
+            id: Uuid::nil(),
+            from_number: String::new(),
+            to_number: String::new(),
+            to_e164: None,
+            started_at: Moment::from_secs(1),
+            ended_at: None,
+            reason: reason.map(str::to_owned),
+            decision: None,
+            asked: None,
+        };
+        for (name, reason, check, is_here, expected) in [
+            ("answered", None, "codecs", false, Some(Level::Hint)),
+            (
+                "refused for them",
+                Some("no_common_media"),
+                "codecs",
+                false,
+                Some(Level::Error),
+            ),
+            (
+                "refused for another reason",
+                Some("agent_busy"),
+                "codecs",
+                false,
+                None,
+            ),
+            ("keys", None, "dtmf", true, Some(Level::Error)),
+            ("a NAT", None, "private_contact", false, Some(Level::Error)),
+            ("a NAT on this machine", None, "private_contact", true, None),
+        ] {
+            let finding = Finding::error(check, "It offers opus.", "Allow G.711.");
+            let told = told(&call(reason), finding, is_here);
+            assert_eq!(told.map(|told| told.level), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_clock_that_is_off_is_told_either_way() {
