@@ -385,8 +385,6 @@ impl InviteClient {
         message: &'m Message<'m>,
     ) -> InviteEvent<'m> {
         cx.core.health.heard(&attempt.target);
-        let (owner, status) = (self.leg.owner, message.status());
-
         let Some(dialog) = Dialog::uac(attempt.target.uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
             refuse_late_answer(cx, flow, client, message);
@@ -395,6 +393,7 @@ impl InviteClient {
             return self.advance(cx, text);
         };
 
+        let (owner, status) = (self.leg.owner, message.status());
         self.attempts.answered(cx, owner, &attempt.target, status);
         cx.look_up(&dialog, flow);
         let credentials = self.plan.credentials_at(flow.peer.ip());
