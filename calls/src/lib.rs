@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+mod acknowledge;
 mod address_change;
 pub mod admission;
 mod allow;

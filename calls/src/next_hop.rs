@@ -105,6 +105,11 @@ impl Cx<'_> {
 
     /// Returns the name that the next request in a dialog goes to, while its first lookup may still come back.
     pub(crate) fn awaited_hop(&self, dialog: &Dialog, leg: Flow) -> Option<UnresolvedTarget> {
+        // What was proved on a connection by TLS isn't given up (`next_flow`).
+        let is_connected = leg.connection != 0 && !self.core.lost.contains_key(&leg.connection);
+        if is_connected && leg.transport.is_secure() && !dialog.has_route() {
+            return None;
+        }
         match next_place(dialog, &leg)? {
             DialTarget::Resolved(_) => None,
             DialTarget::Unresolved(wanted) => {

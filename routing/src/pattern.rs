@@ -4,8 +4,8 @@
 //! They consist of digits, classes, groups, alternatives and counts alone, so one pass over the text with a set of positions decides them, in
 //! time linear in both. `country`'s test reads all of them.
 
-/// Set of places in a row of digits: bit n is the place behind n digits.
-type Places = u64;
+/// Set of positions in a row of digits: bit n is the position behind n digits.
+type Positions = u64;
 
 /// Most digits that are matched.
 const MOST_DIGITS: usize = 63;
@@ -26,7 +26,7 @@ pub(crate) fn beginnings(pattern: &str, digits: &str) -> impl Iterator<Item = us
         .filter(move |end| ends >> end & 1 == 1)
 }
 
-fn ends(pattern: &str, digits: &str) -> Places {
+fn ends(pattern: &str, digits: &str) -> Positions {
     let mut matcher = Matcher {
         pattern: pattern.as_bytes(),
         at: 0,
@@ -65,7 +65,7 @@ impl Matcher<'_> {
         is_next
     }
 
-    fn alternatives(&mut self, from: Places) -> Places {
+    fn alternatives(&mut self, from: Positions) -> Positions {
         let mut reached = self.sequence(from);
         while self.takes(b'|') {
             reached |= self.sequence(from);
@@ -73,7 +73,7 @@ impl Matcher<'_> {
         reached
     }
 
-    fn sequence(&mut self, from: Places) -> Places {
+    fn sequence(&mut self, from: Positions) -> Positions {
         let mut reached = from;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'[' | b'(' | b'\\')) {
             reached = self.repeated(reached);
@@ -82,7 +82,7 @@ impl Matcher<'_> {
     }
 
     /// An atom with its count, if it has one.
-    fn repeated(&mut self, from: Places) -> Places {
+    fn repeated(&mut self, from: Positions) -> Positions {
         let atom = self.at;
         let mut reached = self.atom(from);
         let Some((least, most)) = self.count() else {
@@ -104,7 +104,7 @@ impl Matcher<'_> {
         all
     }
 
-    fn atom(&mut self, from: Places) -> Places {
+    fn atom(&mut self, from: Positions) -> Positions {
         let next = self.peek();
         self.at += 1;
         match next {
@@ -158,8 +158,8 @@ impl Matcher<'_> {
         if digit < 10 { 1 << digit } else { 0 }
     }
 
-    /// The places behind one digit of the class.
-    fn step(&self, from: Places, class: u16) -> Places {
+    /// The positions behind one digit of the class.
+    fn step(&self, from: Positions, class: u16) -> Positions {
         let places = self.digits.iter().enumerate();
         let matching =
             places.filter(|(at, digit)| from >> at & 1 == 1 && class & Self::bit(**digit) != 0);

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_model::address::Refusal;
-use trunkline_sip::dialog::{self, Dialog};
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, UnreadableResponse};
 
 use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, Attempts, Resolution};
 use super::context::Cx;
@@ -308,11 +308,6 @@ impl InviteClient {
         }
     }
 
-    /// Notes a response to the INVITE that can't be read. The peer may send another one, so the INVITE goes on.
-    pub(crate) const fn note_unreadable(&mut self, response: UnreadableResponse) {
-        self.attempts.hear_unreadable(response);
-    }
-
     /// Handles a response to the INVITE.
     pub(crate) fn handle_response<'m>(
         &mut self,
@@ -390,18 +385,15 @@ impl InviteClient {
         message: &'m Message<'m>,
     ) -> InviteEvent<'m> {
         cx.core.health.heard(&attempt.target);
-        let (owner, status) = (self.leg.owner, message.status());
-
         let Some(dialog) = Dialog::uac(attempt.target.uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
             refuse_late_answer(cx, flow, client, message);
-            let why = dialog::unusable_because(message);
-            let came = AttemptResult::Unusable(status, why);
-            self.pass(cx, (&attempt.target).into(), &came);
+            self.pass_unusable(cx, &attempt.target, message);
             self.last = Some(UNREACHABLE);
             return self.advance(cx, text);
         };
 
+        let (owner, status) = (self.leg.owner, message.status());
         self.attempts.answered(cx, owner, &attempt.target, status);
         cx.look_up(&dialog, flow);
         let credentials = self.plan.credentials_at(flow.peer.ip());

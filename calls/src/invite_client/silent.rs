@@ -8,8 +8,11 @@ use crate::dial_failure::{DialFailure, UNREACHABLE, reason_line};
 use crate::ids::CallTimer;
 use crate::large_invite::{STREAM_PATIENCE, UdpFallback};
 use crate::refusal::Reason;
+use crate::target::Target;
+use trunkline_sip::dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, UnreadableResponse};
 
 impl InviteClient {
     /// Handles a transaction that timed out, or whose flow broke.
@@ -31,6 +34,23 @@ impl InviteClient {
         self.pass(cx, (&attempt.target).into(), &why.into());
         self.leave(cx, why.status());
         self.advance(cx, text)
+    }
+
+    /// Notes a response to the INVITE that can't be read. The peer may send another one, so the INVITE goes on.
+    pub(crate) const fn note_unreadable(&mut self, response: UnreadableResponse) {
+        self.attempts.hear_unreadable(response);
+    }
+
+    /// Records a 2xx that makes no dialog.
+    pub(super) fn pass_unusable(
+        &mut self,
+        cx: &mut Cx<'_>,
+        target: &Target,
+        message: &Message<'_>,
+    ) {
+        let why = dialog::unusable_because(message);
+        let came = AttemptResult::Unusable(message.status(), why);
+        self.pass(cx, target.into(), &came);
     }
 
     /// Handles a silent target while another one waits, or another path to it.

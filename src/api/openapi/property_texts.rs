@@ -52,11 +52,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Addresses and networks whose INVITEs need no credentials.",
         r#"["203.0.113.7", "198.51.100.0/28"]"#,
     ),
-    (
-        "ambiguous",
-        "The digits can mean two numbers, and the org has neither, or both.",
-        "",
-    ),
+    ("ambiguous", "The digits can mean two numbers.", ""),
     (
         "answer_confirmed",
         "Whether the PBX showed that the destination answered, and not only that it took the REFER; `null` before the outcome.",

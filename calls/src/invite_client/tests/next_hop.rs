@@ -154,6 +154,12 @@ fn over_tcp_the_remote_target_is_followed_where_it_can_be_reached() {
         let (_, _, _, sent) = accepted(contact, Some(tcp(Transport::Tcp)));
         assert_eq!(sent, [went], "{case}");
     }
+    let (_, _, _, sent) = accepted("sips:them@edge.example.com", Some(tcp(Transport::Tls)));
+    assert_eq!(
+        sent,
+        ["ACK tls 192.0.2.1:5060 7"],
+        "a name isn't waited for"
+    );
     let (_, _, _, sent) = accepted("sips:them@192.0.2.7", Some(tcp(Transport::Tls)));
     assert_eq!(
         sent,
