@@ -123,7 +123,6 @@ macro_rules! columns {
              WHEN 'outbound_trunk' THEN (SELECT name FROM outbound_trunks
                  WHERE outbound_trunks.org_id = audit_log.org_id AND outbound_trunks.id = resource_id)
              WHEN 'prompt' THEN (SELECT name FROM prompts WHERE prompts.org_id = audit_log.org_id AND prompts.id = resource_id)
-             WHEN 'webhook' THEN (SELECT url FROM webhooks WHERE webhooks.org_id = audit_log.org_id AND webhooks.id = resource_id)
              WHEN 'org' THEN (SELECT name FROM orgs WHERE orgs.id = audit_log.org_id AND orgs.id = resource_id)
          END AS resource_name"
     };

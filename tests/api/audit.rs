@@ -19,10 +19,15 @@ use crate::test_api::{Answer, NOW, TestApi, found};
 use crate::test_org::{Of, Row, TestOrg, rows};
 
 /// Operations that answer and change nothing.
-const CHANGE_NOTHING: [&str; 6] = [
+const CHANGE_NOTHING: [&str; 10] = [
     // The number is verified already.
     "/dashboard/{org_id}/numbers/{number_id}/confirm",
     "/dashboard/{org_id}/numbers/{number_id}/verify",
+    "/phone/numbers/{number_id}/verify",
+    "/phone/numbers/{number_id}/verify/confirm",
+    // The org isn't deleted.
+    "/operator-console/orgs/{orgId}/restore",
+    "/partner/v1/orgs/{orgId}/restore",
     // The session is in memory.
     "/operator-console/logout",
     "/phone/sip/route-test",

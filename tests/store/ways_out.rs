@@ -500,7 +500,7 @@ async fn every_edit_is_told(db: &TestDb) {
     .await;
     told("a destination is taken").await;
     done(&store, move |tx| {
-        destinations::create_for(tx, ours, anna, &desk("b"), NOW)
+        destinations::create_for(tx, ours, anna, &desk("c"), NOW)
     })
     .await;
     told("a destination is made for an agent").await;
