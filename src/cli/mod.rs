@@ -25,6 +25,7 @@ mod key;
 mod manual;
 mod names;
 mod number;
+mod open_settings;
 mod output;
 mod paste;
 mod quickstart;
