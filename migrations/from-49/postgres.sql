@@ -28,6 +28,37 @@ ALTER TABLE org_keys ALTER COLUMN token_hash SET NOT NULL, ALTER COLUMN kid SET 
 DELETE FROM dashboard_sessions WHERE id IS NULL;
 ALTER TABLE dashboard_sessions ALTER COLUMN id SET NOT NULL;
 
+-- One account a person and partner, of which the first keeps the id and the name: another partner may have given that.
+CREATE TABLE accounts AS
+    SELECT user_id, owner_id, nth, CASE WHEN nth = 1 THEN user_id ELSE gen_random_uuid() END AS id FROM (
+        SELECT user_id, owner_id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY MIN(since), owner_id) AS nth FROM (
+            SELECT memberships.user_id AS user_id, memberships.created_at AS since,
+                CASE WHEN email = 'operator@localhost.localdomain' THEN '00000000-0000-0000-0000-000000000000'::UUID
+                    ELSE COALESCE(partner_id, orgs.id) END AS owner_id
+            FROM memberships JOIN orgs ON orgs.id = memberships.org_id JOIN users ON users.id = memberships.user_id
+        ) AS each GROUP BY user_id, owner_id
+    ) AS numbered;
+ALTER TABLE users DROP CONSTRAINT users_email_key, ADD COLUMN owner_id UUID;
+DELETE FROM users WHERE NOT EXISTS (SELECT 1 FROM accounts WHERE user_id = users.id);
+UPDATE users SET owner_id = accounts.owner_id FROM accounts WHERE accounts.id = users.id;
+INSERT INTO users (id, email, name, created_at, owner_id)
+    SELECT accounts.id, email, split_part(email, '@', 1), created_at, accounts.owner_id
+    FROM accounts JOIN users ON users.id = user_id WHERE nth > 1;
+ALTER TABLE users ALTER COLUMN owner_id SET NOT NULL, ADD UNIQUE (owner_id, email);
+CREATE TABLE moved AS
+    SELECT org_id, memberships.user_id AS old_id, accounts.id AS new_id
+    FROM memberships JOIN orgs ON orgs.id = memberships.org_id JOIN accounts ON accounts.user_id = memberships.user_id
+        AND accounts.owner_id IN ('00000000-0000-0000-0000-000000000000'::UUID, COALESCE(partner_id, orgs.id))
+    WHERE nth > 1;
+INSERT INTO memberships (org_id, user_id, created_at)
+    SELECT moved.org_id, new_id, created_at FROM memberships JOIN moved ON moved.org_id = memberships.org_id AND old_id = user_id;
+UPDATE membership_roles SET user_id = new_id FROM moved WHERE moved.org_id = membership_roles.org_id AND old_id = user_id;
+UPDATE login_links SET user_id = new_id FROM moved WHERE moved.org_id = login_links.org_id AND old_id = user_id;
+UPDATE dashboard_sessions SET user_id = new_id FROM moved WHERE moved.org_id = dashboard_sessions.org_id AND old_id = user_id;
+DELETE FROM memberships USING moved WHERE moved.org_id = memberships.org_id AND old_id = user_id;
+DROP TABLE moved;
+DROP TABLE accounts;
+
 -- Every transfer says whether its caller may be gone.
 UPDATE transfers SET caller_may_be_gone = FALSE WHERE caller_may_be_gone IS NULL;
 ALTER TABLE transfers ALTER COLUMN caller_may_be_gone SET NOT NULL, ALTER COLUMN way DROP DEFAULT, ALTER COLUMN step DROP DEFAULT;

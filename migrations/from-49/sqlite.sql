@@ -42,18 +42,92 @@ DROP TABLE old_org_keys;
 CREATE INDEX org_keys_listed ON org_keys (org_id, created_at, id);
 
 ALTER TABLE dashboard_sessions RENAME TO old_dashboard_sessions;
+ALTER TABLE login_links RENAME TO old_login_links;
+ALTER TABLE membership_roles RENAME TO old_membership_roles;
+ALTER TABLE memberships RENAME TO old_memberships;
+ALTER TABLE users RENAME TO old_users;
+
+-- One account a person and partner, of which the first keeps the id and the name: another partner may have given that.
+CREATE TABLE accounts AS
+    SELECT user_id, owner_id, nth, CASE WHEN nth = 1 THEN user_id ELSE randomblob(16) END AS id FROM (
+        SELECT user_id, owner_id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY MIN(since), owner_id) AS nth FROM (
+            SELECT old_memberships.user_id AS user_id, old_memberships.created_at AS since,
+                CASE WHEN email = 'operator@localhost.localdomain' THEN zeroblob(16) ELSE COALESCE(partner_id, orgs.id) END AS owner_id
+            FROM old_memberships JOIN orgs ON orgs.id = old_memberships.org_id JOIN old_users ON old_users.id = old_memberships.user_id
+        ) GROUP BY user_id, owner_id
+    );
+CREATE TABLE users (
+    id         BLOB NOT NULL PRIMARY KEY,
+    -- In lower case.
+    email      TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    -- The partner whose orgs it is for; the org, if that has no partner; zeros for the operator's account.
+    owner_id   BLOB NOT NULL,
+    UNIQUE (owner_id, email)
+) STRICT;
+CREATE TABLE memberships (
+    org_id     BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    user_id    BLOB NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, user_id)
+) STRICT;
+CREATE TABLE membership_roles (
+    org_id  BLOB NOT NULL,
+    user_id BLOB NOT NULL,
+    role_id BLOB NOT NULL,
+    PRIMARY KEY (org_id, user_id, role_id),
+    FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE,
+    FOREIGN KEY (org_id, role_id) REFERENCES roles (org_id, id) ON DELETE CASCADE
+) STRICT;
+CREATE TABLE login_links (
+    token_hash  BLOB NOT NULL PRIMARY KEY,
+    org_id      BLOB NOT NULL,
+    user_id     BLOB NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    consumed_at INTEGER,
+    created_at  INTEGER NOT NULL,
+    -- A page with a button stands before the link.
+    confirm     INTEGER NOT NULL DEFAULT FALSE,
+    FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE
+) STRICT;
 CREATE TABLE dashboard_sessions (
     token_hash BLOB NOT NULL PRIMARY KEY,
     org_id     BLOB NOT NULL,
     user_id    BLOB NOT NULL,
     expires_at INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
+    -- Names a session where it is listed.
     id         BLOB NOT NULL,
     FOREIGN KEY (org_id, user_id) REFERENCES memberships (org_id, user_id) ON DELETE CASCADE
 ) STRICT;
+INSERT INTO users (id, email, name, created_at, owner_id)
+    SELECT accounts.id, email, CASE WHEN nth = 1 THEN name ELSE substr(email, 1, instr(email, '@') - 1) END, created_at, owner_id
+    FROM accounts JOIN old_users ON old_users.id = user_id;
+CREATE TABLE moved AS
+    SELECT org_id, old_memberships.user_id AS old_id, accounts.id AS new_id
+    FROM old_memberships JOIN orgs ON orgs.id = old_memberships.org_id JOIN accounts ON accounts.user_id = old_memberships.user_id
+        AND accounts.owner_id IN (zeroblob(16), COALESCE(partner_id, orgs.id));
+INSERT INTO memberships (org_id, user_id, created_at)
+    SELECT moved.org_id, new_id, created_at FROM old_memberships JOIN moved ON moved.org_id = old_memberships.org_id AND old_id = user_id;
+INSERT INTO membership_roles (org_id, user_id, role_id)
+    SELECT moved.org_id, new_id, role_id FROM old_membership_roles JOIN moved ON moved.org_id = old_membership_roles.org_id AND old_id = user_id;
+INSERT INTO login_links (token_hash, org_id, user_id, expires_at, consumed_at, created_at, confirm)
+    SELECT token_hash, moved.org_id, new_id, expires_at, consumed_at, created_at, confirm
+    FROM old_login_links JOIN moved ON moved.org_id = old_login_links.org_id AND old_id = user_id;
 INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id)
-    SELECT token_hash, org_id, user_id, expires_at, created_at, id FROM old_dashboard_sessions WHERE id IS NOT NULL;
+    SELECT token_hash, moved.org_id, new_id, expires_at, created_at, id
+    FROM old_dashboard_sessions JOIN moved ON moved.org_id = old_dashboard_sessions.org_id AND old_id = user_id WHERE id IS NOT NULL;
 DROP TABLE old_dashboard_sessions;
+DROP TABLE old_login_links;
+DROP TABLE old_membership_roles;
+DROP TABLE old_memberships;
+DROP TABLE old_users;
+DROP TABLE moved;
+DROP TABLE accounts;
+CREATE INDEX memberships_user ON memberships (user_id);
+CREATE INDEX login_links_expiry ON login_links (expires_at);
+CREATE INDEX login_links_of_org ON login_links (org_id);
 CREATE INDEX dashboard_sessions_expiry ON dashboard_sessions (expires_at);
 CREATE INDEX dashboard_sessions_listed ON dashboard_sessions (org_id, created_at, id);
 

@@ -150,9 +150,12 @@ CREATE TABLE roles (
 CREATE TABLE users (
     id         UUID PRIMARY KEY,
     -- In lower case.
-    email      TEXT NOT NULL UNIQUE,
+    email      TEXT NOT NULL,
     name       TEXT NOT NULL,
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    -- The partner whose orgs it is for; the org, if that has no partner; zeros for the operator's account.
+    owner_id   UUID NOT NULL,
+    UNIQUE (owner_id, email)
 );
 
 CREATE TABLE memberships (

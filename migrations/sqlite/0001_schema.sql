@@ -152,9 +152,12 @@ CREATE TABLE roles (
 CREATE TABLE users (
     id         BLOB NOT NULL PRIMARY KEY,
     -- In lower case.
-    email      TEXT NOT NULL UNIQUE,
+    email      TEXT NOT NULL,
     name       TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    -- The partner whose orgs it is for; the org, if that has no partner; zeros for the operator's account.
+    owner_id   BLOB NOT NULL,
+    UNIQUE (owner_id, email)
 ) STRICT;
 
 CREATE TABLE memberships (

@@ -13,13 +13,16 @@ use super::tx::Tx;
 use super::{lock_org, new_id};
 
 /// Address of the operator's account, which enters any org and is no person of it: it neither takes the place of an org's first member nor
-/// counts as its administrator.
+/// counts as its administrator. It is known by its owner, [`OPERATOR`].
 pub const OPERATOR_EMAIL: &str = "operator@localhost.localdomain";
 
 /// Returns whether this is the address of the operator's account, in any spelling.
 pub const fn is_operators_address(email: &str) -> bool {
     email.eq_ignore_ascii_case(OPERATOR_EMAIL)
 }
+
+/// Owner of the operator's account. That of any other account is the partner of its orgs, or the org, if that has no partner.
+pub(super) const OPERATOR: Uuid = Uuid::nil();
 
 /// Rights of the members of a role.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -173,8 +176,8 @@ fn must_be_member(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
 /// operator's account doesn't count, and can always lose its rights.
 fn must_not_be_last(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
     let sql = "SELECT DISTINCT user_id FROM membership_roles JOIN roles ON roles.id = role_id JOIN users ON users.id = user_id
-               WHERE membership_roles.org_id = $1 AND access = 'write' AND email <> $2 LIMIT 2";
-    let administrators: Vec<(Uuid,)> = tx.all(sql, &[&org, &OPERATOR_EMAIL])?;
+               WHERE membership_roles.org_id = $1 AND access = 'write' AND owner_id <> $2 LIMIT 2";
+    let administrators: Vec<(Uuid,)> = tx.all(sql, &[&org, &OPERATOR])?;
     if administrators != [(user,)] {
         return Ok(());
     }
@@ -220,7 +223,7 @@ pub fn create_link(
     now: Moment,
 ) -> Result<(), Error> {
     lock_org(tx, org)?;
-    let user = account(tx, new, now)?;
+    let user = account(tx, org, new, now)?;
     join(tx, org, user, &new.roles, now)?;
     tx.run(
         "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at, confirm) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -229,16 +232,24 @@ pub fn create_link(
     Ok(())
 }
 
-/// Returns the account of the address, creating it if necessary.
-fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
+/// Returns the account that the address has with the partner of an org, creating it if necessary. No partner sees the names that another has given.
+fn account(tx: &mut Tx, org: Uuid, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
     let email = new.email.to_ascii_lowercase();
+    let owner = match is_operators_address(&email) {
+        true => OPERATOR,
+        false => {
+            let sql = "SELECT COALESCE(partner_id, id) FROM orgs WHERE id = $1";
+            let (owner,): (Uuid,) = tx.exactly_one(sql, &[&org])?;
+            owner
+        }
+    };
     let usual = || new.email.split('@').next().unwrap_or_default().to_owned();
     let name = new.name.clone().unwrap_or_else(usual);
     let (user,): (Uuid,) = tx.exactly_one(
         // The update changes no value: it waits for a concurrent transaction that creates the account, and returns its id.
-        "INSERT INTO users (id, email, name, created_at) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (email) DO UPDATE SET email = excluded.email RETURNING id",
-        &[&new_id(now), &email, &name, &now],
+        "INSERT INTO users (id, email, name, created_at, owner_id) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (owner_id, email) DO UPDATE SET email = excluded.email RETURNING id",
+        &[&new_id(now), &email, &name, &now, &owner],
     )?;
     Ok(user)
 }
@@ -247,8 +258,8 @@ fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
 fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Result<(), Error> {
     // The operator may have looked into the org before its first person comes.
     let (members,): (i64,) = tx.exactly_one(
-        "SELECT COUNT(*) FROM memberships JOIN users ON users.id = user_id WHERE org_id = $1 AND email <> $2",
-        &[&org, &OPERATOR_EMAIL],
+        "SELECT COUNT(*) FROM memberships JOIN users ON users.id = user_id WHERE org_id = $1 AND owner_id <> $2",
+        &[&org, &OPERATOR],
     )?;
     let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     // A member keeps its roles, whatever roles the link names.

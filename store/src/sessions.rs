@@ -7,7 +7,7 @@ use super::acting::{Actor, ActorKind};
 use super::change::Change;
 use super::column::{from_row, moment};
 use super::error::{Error, Kind, Wrong};
-use super::logins::is_operators_address;
+use super::logins::OPERATOR;
 use super::new_id;
 use super::page::{Page, Position};
 use super::tx::Tx;
@@ -34,6 +34,7 @@ pub struct Session {
     pub suspended: bool,
     /// Expiry.
     pub expires_at: Moment,
+    owner_id: Uuid,
 }
 from_row!(Session {
     id,
@@ -44,12 +45,13 @@ from_row!(Session {
     writes,
     suspended,
     expires_at: moment,
+    owner_id,
 });
 
 impl Session {
     /// Returns its author for the audit log.
     pub fn actor(&self) -> Actor {
-        let (kind, name) = match self.is_operators() {
+        let (kind, name) = match self.owner_id == OPERATOR {
             true => (ActorKind::Operator, "operator".to_owned()),
             false => (ActorKind::Dashboard, self.email.clone()),
         };
@@ -58,11 +60,6 @@ impl Session {
             id: Some(self.id),
             name,
         }
-    }
-
-    /// Returns whether the operator has opened it, and no person of the org.
-    fn is_operators(&self) -> bool {
-        is_operators_address(&self.email)
     }
 }
 
@@ -140,7 +137,7 @@ pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<S
                        WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,
                    (suspended_by_partner_at IS NOT NULL OR suspended_by_operator_at IS NOT NULL
                        OR partner_inactive_at IS NOT NULL) AS suspended,
-                   expires_at
+                   expires_at, owner_id
                FROM dashboard_sessions JOIN orgs ON orgs.id = dashboard_sessions.org_id
                    JOIN users ON users.id = dashboard_sessions.user_id
                WHERE token_hash = $1 AND expires_at > $2 AND deleted_at IS NULL";

@@ -402,7 +402,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
         "{members:?}"
     );
 
-    // The same account in another org, as its first member.
+    // Another partner has an account of its own with the address, and sees nothing of the first one's.
     link(
         &api,
         &other,
@@ -414,6 +414,14 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
     assert_eq!(
         roles_of(&api, &other_org, "ann@example.com").await,
         ["admin"]
+    );
+    let members = api.members(other_org.parse().expect("an id")).await;
+    let names: Vec<_> = members.iter().map(|(_, name, _)| name.as_str()).collect();
+    assert_eq!(names, ["Else"]);
+    let members = api.members(org.parse().expect("an id")).await;
+    assert!(
+        members.iter().all(|(_, name, _)| name == "Ann Other"),
+        "{members:?}"
     );
     pass(1);
 }

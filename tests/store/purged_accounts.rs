@@ -1,16 +1,29 @@
 //! Accounts of the people of a purged org.
 
 use trunkline_store::{
-    LoginLink, NewLogin, Purge, Store, TokenHash, deleted_orgs, logins, purge, sessions,
+    LoginLink, NewLogin, NewOrg, Purge, Store, TokenHash, deleted_orgs, logins, orgs, purge,
+    sessions,
 };
 use uuid::Uuid;
 
-use crate::test_db::{NOW, TestDb, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, partner};
 
 crate::on_both!(
     an_account_goes_with_the_last_org_of_its_person,
     a_link_that_is_made_during_the_purge_of_another_org_works,
 );
+
+/// Makes two orgs of one partner, which have one account of a person together.
+async fn two_orgs(store: &Store, names: [String; 2]) -> [Uuid; 2] {
+    let partner = partner(store).await;
+    let mut made = [Uuid::nil(); 2];
+    for (made, name) in made.iter_mut().zip(names) {
+        let new = NewOrg::named(&name);
+        let org = done(store, move |tx| orgs::create(tx, Some(partner), &new, NOW)).await;
+        *made = org.id;
+    }
+    made
+}
 
 /// Makes a login link; the name is that of a new account.
 async fn link(store: &Store, org: Uuid, email: &str, name: &str, token: TokenHash) {
@@ -53,7 +66,8 @@ async fn purge_all(store: &Store, org: Uuid) {
 
 async fn an_account_goes_with_the_last_org_of_its_person(db: &TestDb) {
     let store = db.open().await;
-    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let names = ["Ours", "Theirs"].map(str::to_owned);
+    let [ours, theirs] = two_orgs(&store, names).await;
     let (ann, bob) = ("ann@example.com", "bob@example.com");
     link(&store, ours, ann, "Ann", [1; 32]).await;
     link(&store, ours, bob, "Bob", [2; 32]).await;
@@ -79,8 +93,8 @@ async fn an_account_goes_with_the_last_org_of_its_person(db: &TestDb) {
 async fn a_link_that_is_made_during_the_purge_of_another_org_works(db: &TestDb) {
     let store = db.open().await;
     for turn in 1..=20 {
-        let ours = org(&store, &format!("Ours {turn}")).await.id;
-        let theirs = org(&store, &format!("Theirs {turn}")).await.id;
+        let names = [format!("Ours {turn}"), format!("Theirs {turn}")];
+        let [ours, theirs] = two_orgs(&store, names).await;
         let person = format!("ann{turn}@example.com");
         link(&store, ours, &person, "Ann", [turn; 32]).await;
         delete(&store, ours).await;

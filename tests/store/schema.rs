@@ -231,11 +231,62 @@ const ROWS_OF_49: &str = "
         VALUES ('02', '00000000000000000000000000000002', '00000000000000000000000000000006', 12, 9, '00000000000000000000000000000007');
     INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at)
         VALUES ('03', '00000000000000000000000000000002', '00000000000000000000000000000006', 12, 9);";
+/// A person who is a member at two orgs of a second partner and in one that has none, with what that is hung on, and the operator's account
+/// in orgs of both partners.
+const ACCOUNTS_OF_49: &str = "
+    INSERT INTO partners (id, name, active, created_at) VALUES ('01000000000000000000000000000001', 'Rival', TRUE, 7);
+    INSERT INTO orgs (id, partner_id, name, widget_token, language, created_at)
+        VALUES ('02000000000000000000000000000001', '01000000000000000000000000000001', 'Beta', 'x', 'en', 8),
+        ('02000000000000000000000000000002', '01000000000000000000000000000001', 'Gamma', 'y', 'en', 8),
+        ('02000000000000000000000000000003', NULL, 'Own', 'z', 'en', 8);
+    INSERT INTO roles (id, org_id, name, access, created_at)
+        VALUES ('03000000000000000000000000000001', '02000000000000000000000000000001', 'admin', 'write', 8),
+        ('03000000000000000000000000000003', '02000000000000000000000000000003', 'admin', 'write', 8);
+    INSERT INTO users (id, email, name, created_at)
+        VALUES ('04000000000000000000000000000001', 'operator@localhost.localdomain', 'operator', 9),
+        ('04000000000000000000000000000002', 'bob@example.com', 'Left', 9);
+    INSERT INTO memberships (org_id, user_id, created_at)
+        VALUES ('02000000000000000000000000000001', '00000000000000000000000000000006', 10),
+        ('02000000000000000000000000000002', '00000000000000000000000000000006', 11),
+        ('02000000000000000000000000000003', '00000000000000000000000000000006', 12),
+        ('02000000000000000000000000000001', '04000000000000000000000000000001', 13),
+        ('00000000000000000000000000000002', '04000000000000000000000000000001', 14);
+    INSERT INTO membership_roles (org_id, user_id, role_id)
+        VALUES ('02000000000000000000000000000001', '00000000000000000000000000000006', '03000000000000000000000000000001'),
+        ('02000000000000000000000000000003', '00000000000000000000000000000006', '03000000000000000000000000000003'),
+        ('02000000000000000000000000000001', '04000000000000000000000000000001', '03000000000000000000000000000001');
+    INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at)
+        VALUES ('04', '02000000000000000000000000000001', '00000000000000000000000000000006', 12, 9),
+        ('05', '02000000000000000000000000000001', '04000000000000000000000000000001', 12, 9);
+    INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id)
+        VALUES ('06', '02000000000000000000000000000002', '00000000000000000000000000000006', 12, 9, '05000000000000000000000000000001');";
+/// The members with the names, roles, links and sessions that they have, and in how many orgs their account is.
+const ACCOUNTS_KEPT: &str = "
+    SELECT orgs.name || ' ' || email || ' ' || users.name || ' since ' || memberships.created_at
+        || ' roles ' || (SELECT COUNT(*) FROM membership_roles AS r WHERE r.org_id = orgs.id AND r.user_id = users.id)
+        || ' links ' || (SELECT COUNT(*) FROM login_links AS l WHERE l.org_id = orgs.id AND l.user_id = users.id)
+        || ' sessions ' || (SELECT COUNT(*) FROM dashboard_sessions AS s WHERE s.org_id = orgs.id AND s.user_id = users.id)
+        || ' orgs ' || (SELECT COUNT(*) FROM memberships AS m WHERE m.user_id = users.id)
+        FROM memberships JOIN orgs ON orgs.id = org_id JOIN users ON users.id = user_id
+    UNION ALL SELECT email || ' in none' FROM users WHERE NOT EXISTS (SELECT 1 FROM memberships WHERE user_id = users.id) ORDER BY 1";
+const ACCOUNTS_SPLIT: [&str; 6] = [
+    "Acme ann@example.com Ann since 9 roles 0 links 0 sessions 1 orgs 1",
+    "Acme operator@localhost.localdomain operator since 14 roles 0 links 0 sessions 0 orgs 2",
+    "Beta ann@example.com ann since 10 roles 1 links 1 sessions 0 orgs 2",
+    "Beta operator@localhost.localdomain operator since 13 roles 1 links 1 sessions 0 orgs 2",
+    "Gamma ann@example.com ann since 11 roles 0 links 0 sessions 1 orgs 2",
+    "Own ann@example.com ann since 12 roles 1 links 0 sessions 0 orgs 1",
+];
 /// The keys and sessions that stay, with all of their columns.
 const KEYS_AND_SESSIONS_KEPT: &str = "
     SELECT name || ' ' || scopes || ' ' || created_at || ' ' || last_used_at || ' ' || kid || ' ' || expires_at FROM org_keys UNION ALL
     SELECT email || ' ' || dashboard_sessions.created_at || ' ' || expires_at FROM dashboard_sessions JOIN users ON users.id = user_id
     ORDER BY 1";
+const KEPT: [&str; 3] = [
+    "Hashed [] 9 10 k 11",
+    "ann@example.com 9 12",
+    "ann@example.com 9 12",
+];
 /// Every column of the transfers that has a value, but for the ids.
 const TRANSFERS: &str = "SELECT name || ' ' || type || ' ' || value || ' ' || state || ' ' || reasons || ' ' || summary || ' '
     || COALESCE(sentiment, '-') || ' ' || requested_at || ' ' || COALESCE(ended_at, 0) || ' ' || way || ' ' || step || ' '
@@ -252,7 +303,8 @@ const POSTGRES_49: &str = include_str!("../../fixtures/forerunner/postgres.sql")
 fn replace_by_49(db: &TestDb) {
     let file = db.options.data_dir.join("trunkline.db");
     std::fs::remove_file(file).expect("the new one goes");
-    let rows = ROWS_OF_49.replace("('0", "(x'0").replace(", '0", ", x'0");
+    let rows = format!("{ROWS_OF_49}{ACCOUNTS_OF_49}");
+    let rows = rows.replace("('0", "(x'0").replace(", '0", ", x'0");
     let script = format!("{SQLITE_49}\n{rows}");
     db.sqlite().execute_batch(&script).expect("version 49");
 }
@@ -298,7 +350,8 @@ fn a_sqlite_database_of_version_49_becomes_a_new_one() {
             assert_eq!(rows, ["Reseller Acme Echo 192.0.2.0/24 1"]);
             assert_eq!(texts(&db.sqlite(), TRANSFERS), TRANSFERS_KEPT);
             let rows = texts(&db.sqlite(), KEYS_AND_SESSIONS_KEPT);
-            assert_eq!(rows, ["Hashed [] 9 10 k 11", "ann@example.com 9 12"]);
+            assert_eq!(rows, KEPT);
+            assert_eq!(texts(&db.sqlite(), ACCOUNTS_KEPT), ACCOUNTS_SPLIT);
         })
     });
 }
@@ -336,7 +389,7 @@ fn a_postgresql_database_of_version_49_becomes_a_new_one() {
             // The keys stay.
             let script = format!(
                 "ALTER SCHEMA public RENAME TO fresh; CREATE SCHEMA public; {POSTGRES_49}
-                 {ROWS_OF_49} INSERT INTO secrets SELECT * FROM fresh.secrets; DROP SCHEMA fresh CASCADE"
+                 {ROWS_OF_49} {ACCOUNTS_OF_49} INSERT INTO secrets SELECT * FROM fresh.secrets; DROP SCHEMA fresh CASCADE"
             );
             let made = sqlx::raw_sql(AssertSqlSafe(script))
                 .execute(&mut connection)
@@ -361,7 +414,12 @@ fn a_postgresql_database_of_version_49_becomes_a_new_one() {
                 .fetch_all(&mut connection)
                 .await
                 .expect("rows");
-            assert_eq!(rows, ["Hashed [] 9 10 k 11", "ann@example.com 9 12"]);
+            assert_eq!(rows, KEPT);
+            let rows: Vec<String> = sqlx::query_scalar(ACCOUNTS_KEPT)
+                .fetch_all(&mut connection)
+                .await
+                .expect("rows");
+            assert_eq!(rows, ACCOUNTS_SPLIT);
         })
     });
 }
