@@ -8,8 +8,6 @@ use uuid::Uuid;
 
 use super::{Api, ApiError};
 
-/// Code of a repetition whose answer showed a secret that has ended.
-pub(super) const SECRET_REVOKED: &str = "secret_revoked";
 /// Old pairs of a trunk that work, at most.
 const OLD_PAIRS: u32 = 10;
 
@@ -39,7 +37,7 @@ pub(super) async fn must_be_good(
         true => Ok(()),
         false => {
             let message = "The answer to this Idempotency-Key showed a secret that has been revoked or replaced since: use another key";
-            Err(ApiError::Conflict(message.to_owned()).with_code(SECRET_REVOKED))
+            Err(ApiError::Conflict(message.to_owned()).with_code("secret_revoked"))
         }
     }
 }

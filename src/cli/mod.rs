@@ -26,6 +26,7 @@ mod key;
 mod manual;
 mod names;
 mod number;
+mod open_settings;
 mod output;
 mod paste;
 mod quickstart;

@@ -14,7 +14,7 @@ use trunkline_store::private;
 use super::output::or_dash;
 use super::sockets::Sockets;
 use super::upkeep::Upkeep;
-use super::{Failure, descriptors, now, startup, supervisor};
+use super::{Failure, descriptors, now, open_settings, startup, supervisor};
 use crate::api::{self, Api, ControlServer, HealthServer, Server};
 use crate::config::Config;
 use crate::directory::Directory;
@@ -22,7 +22,6 @@ use crate::engine::{
     Deletion, Engine, EngineDeps, ErasureTask, MediaAddresses, Recording, ReservedNames, Resolver,
     clock,
 };
-use crate::explain::open_settings;
 use crate::memory;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::WebhookSender;

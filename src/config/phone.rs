@@ -1,7 +1,7 @@
 //! `[phone]`: agents, their voices and their default runtime.
 
 use super::section::{ConfigEntry, Section};
-use super::verification::VerificationTrunk;
+use super::verification::{VerificationTrunk, prefix};
 use figment::value::Value;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -122,17 +122,6 @@ pub fn is_url_template(text: &str) -> bool {
     let id = Uuid::nil().hyphenated().to_string();
     let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
     WsUrl::parse(&filled).is_some()
-}
-
-/// Parses `+` and at least one digit: a country or a part of one.
-pub(super) fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
-    let text = entry.text()?;
-    let digits = text.strip_prefix('+').unwrap_or_default();
-    if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())
-    {
-        return Err(format!("{text:?} is not a number prefix such as +44"));
-    }
-    Ok(text.into())
 }
 
 /// Parses a table `{id, name, language, gender}`, or an id alone.

@@ -4,9 +4,8 @@ use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 
 use super::HostPort;
-use super::phone::prefix;
 use super::secret::Secret;
-use super::section::Section;
+use super::section::{ConfigEntry, Section};
 
 /// Carrier with which the operator has an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,4 +97,15 @@ impl VerificationTrunk {
             prefixes: prefixes.unwrap_or_default(),
         })
     }
+}
+
+/// Parses `+` and at least one digit: a country or a part of one.
+pub(super) fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
+    let text = entry.text()?;
+    let digits = text.strip_prefix('+').unwrap_or_default();
+    if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())
+    {
+        return Err(format!("{text:?} is not a number prefix such as +44"));
+    }
+    Ok(text.into())
 }

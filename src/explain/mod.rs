@@ -1,8 +1,8 @@
 //! Explanation of calls, in data and in sentences: one set of words for the API, the command line and the dashboard.
 //!
 //! `call` combines what is known of one call, `attempts` describes its targets, `log_in` explains failed credentials,
-//! `replay` routes recorded calls again by another directory, `change` describes that directory, `open_settings` names settings that leave something open, `pbx` examines how a
-//! PBX speaks SIP, `pbx_settings` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
+//! `replay` routes recorded calls again by another directory, `change` describes that directory, `pbx` examines how a PBX
+//! speaks SIP, `pbx_settings` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
 //! call in a capture, and `suggested_commands` lists commands that fix a near miss.
 
 pub mod attempts;
@@ -12,7 +12,6 @@ pub mod certificates;
 pub mod change;
 pub mod finding;
 pub mod log_in;
-pub mod open_settings;
 pub mod pbx;
 pub mod pbx_settings;
 pub mod replay;

@@ -102,11 +102,14 @@ mod tests {
         };
 
         // Half of a file of 400 is 200, below a quarter of the quota.
-        assert_eq!(above(&[(400, file(&[(4, 70), (5, 70)]))]), [Uuid::nil(); 0]);
+        assert_eq!(
+            above(&[(400, file(&[(4, 70), (5, 70)]))]),
+            Vec::<Uuid>::new()
+        );
         assert_eq!(above(&[(400, file(&[(4, 70), (5, 30)]))]), [id(4)]);
         // Three orgs of a partner with 200 each.
         let three = file(&[(1, 10), (2, 10), (3, 10), (4, 10)]);
         assert_eq!(above(&[(800, three)]), [id(1), id(2), id(3)]);
-        assert_eq!(above(&[(900, OrgOctets::default())]), [Uuid::nil(); 0]);
+        assert_eq!(above(&[(900, OrgOctets::default())]), Vec::<Uuid>::new());
     }
 }

@@ -52,6 +52,7 @@ pub mod inbound_trunks;
 pub mod integrations;
 pub mod journal;
 mod journal_positions;
+mod key_uses;
 mod keyring;
 mod latency;
 pub mod logins;

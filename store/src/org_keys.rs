@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::column::{self, count, from_row, maybe, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
+use super::key_uses::note_uses_by;
 use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
@@ -262,19 +263,4 @@ fn revocation(key: &OrgKey, now: Moment) -> NewEvent {
         "revoked_at": written(now),
     });
     NewEvent::of(key.org_id, EventType::KeyRevoked, key.id, &data, now)
-}
-
-/// Runs `sql` for each key, in one transaction and in a fixed order, so that nodes that write at once don't deadlock.
-pub(super) fn note_uses_by(
-    tx: &mut Tx,
-    sql: &'static str,
-    uses: &[(Uuid, Moment)],
-) -> Result<(), Error> {
-    let mut uses = uses.to_vec();
-    uses.sort_unstable();
-    for (key, at) in uses {
-        tx.run(sql, &[&key, &at])?;
-    }
-    tx.mark_internal();
-    Ok(())
 }

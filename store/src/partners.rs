@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::column::{count, from_row, json, maybe, moment, to_json};
 use super::error::{Conflict, Error, Kind, Wrong};
-use super::org_keys::note_uses_by;
+use super::key_uses::note_uses_by;
 use super::tx::Tx;
 use super::{Change, new_id};
 

@@ -17,6 +17,7 @@ mod deleted_orgs;
 mod destinations;
 mod differential;
 mod events;
+mod foreign_links;
 mod handoffs;
 mod health;
 mod idempotency;

@@ -388,9 +388,8 @@ fn no_verification_call_goes_to_a_number_that_costs_more_than_a_line() {
         let id = add(&daemon, &key, number);
         for _ in 0..2 {
             let (status, refused) = verify(&daemon, &id);
-            let code = &refused["code"];
             assert_eq!(
-                (status, code),
+                (status, &refused["code"]),
                 (403, &json!("destination_not_allowed")),
                 "{case}: {refused}"
             );
@@ -423,9 +422,8 @@ fn an_org_has_ten_verification_calls_to_five_numbers_a_day() {
     };
     let used_up = |id: &str| {
         let (status, refused) = verify(&daemon, id);
-        let code = &refused["code"];
         assert_eq!(
-            (status, code),
+            (status, &refused["code"]),
             (429, &json!("verification_calls_used_up")),
             "{refused}"
         );
@@ -456,9 +454,8 @@ fn without_prefixes_nobody_is_called_and_the_doctor_prints_the_line() {
     let daemon = setup.serve();
     let id = add(&daemon, &daemon.setup.key, NUMBER);
     let (status, refused) = verify(&daemon, &id);
-    let code = &refused["code"];
     assert_eq!(
-        (status, code),
+        (status, &refused["code"]),
         (409, &json!("no_verification_route")),
         "{refused}"
     );

@@ -484,7 +484,6 @@ impl InviteClient {
             Err(why) => return self.pass(cx, (&target).into(), &why.into()),
         };
         self.attempts.begin(cx);
-
         let owner = TagOwner {
             key: self.leg.key,
             leg: self.leg.id,
@@ -499,10 +498,8 @@ impl InviteClient {
                 cx.core.minter.call_id(self.leg.slot, entropy)
             }
         };
-        cx.trace(
-            owner,
-            DialogIdentity::without_peer(tag, call_id, text.secrets()),
-        );
+        let dialog = DialogIdentity::without_peer(tag, call_id, text.secrets());
+        cx.trace(owner, dialog);
         self.addresses.add(target.address.ip());
         self.datagram.begin(&target);
 

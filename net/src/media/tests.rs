@@ -110,10 +110,12 @@ fn a_panic_ends_the_media_of_its_call_alone() {
         workers: 1,
     };
     let (failed, failures) = mpsc::channel();
-    let on_event = move |key, event| match event {
-        MediaEvent::Digit(_) if key == FAULTY => panic!("a fault of ours"),
-        MediaEvent::Failed => failed.send(key).expect("somebody listens"),
-        _ => {}
+    let on_event = move |key, event| {
+        let is_faulty = key == FAULTY && matches!(event, MediaEvent::Digit(_));
+        assert!(!is_faulty, "a fault of ours");
+        if matches!(event, MediaEvent::Failed) {
+            failed.send(key).expect("somebody listens");
+        }
     };
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, on_event).unwrap();
     let (faulty, good) = (peer(9), peer(9));

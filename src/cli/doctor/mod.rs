@@ -22,11 +22,11 @@ use serde::Serialize;
 use trunkline_store::{DatabaseAtStartup, Store};
 
 use super::output::{Output, json, print};
-use super::{Failure, now, startup};
+use super::{Failure, now, open_settings, startup};
 use crate::config::Config;
 use crate::engine::{ReservedNames, Resolver, configured_policy};
+use crate::explain::certificates;
 use crate::explain::finding::{Finding, Level};
-use crate::explain::{certificates, open_settings};
 use crate::telemetry::redact;
 use deployment::{Deployment, OwnAddresses, RUNTIME};
 

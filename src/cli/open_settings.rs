@@ -7,7 +7,7 @@ use crate::config::{Config, QUICKSTART_FILE};
 use crate::explain::finding::Finding;
 
 /// Examines the configuration of an installation with so many orgs.
-pub fn examine(config: &Config, orgs: usize) -> Vec<Finding> {
+pub(super) fn examine(config: &Config, orgs: usize) -> Vec<Finding> {
     let found = [quickstart(config, orgs), verification(config)];
     found.into_iter().flatten().collect()
 }
