@@ -298,6 +298,12 @@ impl Relay<'_> {
             self.send_prack(cx, fork, rseq, Purpose::Own, None);
         }
         let trunk = self.bridge.trunk_id();
+        let is_offered = self.bridge.incoming();
+        let is_offered = is_offered.is_some_and(|incoming| has_sdp(incoming.invite()));
+        if answer.has_sdp && is_offered {
+            // The 2xx may come without it (`Relay::pass_answer`).
+            self.bridge.legs.remember_sdp(trunk, fork, &answer.body);
+        }
         if let Some(mut leg) = self.bridge.at(trunk) {
             leg.tell_caller(cx, fork, delivery, answer);
         }

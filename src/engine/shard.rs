@@ -1,5 +1,4 @@
-//! Shard: one OS thread with its own sockets, SIP endpoint and calls. It receives a batch, handles it, and sends a
-//! batch.
+//! Shard: one OS thread with its own sockets, SIP endpoint and calls. It receives a batch, handles it, and sends a batch.
 //!
 //! The endpoint and the calls belong to this thread alone, so no lock guards them. What a message means is decided by the endpoint and by
 //! `Calls`.

@@ -42,7 +42,7 @@ pub mod web_socket;
 
 pub use baresip::Baresip;
 pub use bot::{BotCall, BotServer};
-pub use daemon::{Daemon, DaemonSetup};
+pub use daemon::{Daemon, DaemonSetup, assert_handed_over};
 pub use digest::{Credentials, proves};
 pub use message::Message;
 pub use pbx::Pbx;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined,
 };
-use trunkline_testkit::{DaemonSetup, Runtime, Trace, http, tools};
+use trunkline_testkit::{DaemonSetup, Runtime, Trace, assert_handed_over, http, tools};
 
 const NUMBER: &str = "+442071838751";
 
@@ -73,7 +73,7 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
         Some("message/sipfrag;version=2.0"),
         "{agent}"
     );
-    assert_eq!(record["status"], "transferred", "{record}");
+    assert_handed_over(&record);
     assert_eq!(record["transfer"]["state"], "completed", "{record}");
     assert_eq!(
         record["transfer"]["reasons"],

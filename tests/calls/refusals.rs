@@ -254,19 +254,6 @@ fn a_session_interval_below_ours_is_422() {
 }
 
 #[test]
-fn a_session_interval_that_is_no_number_is_400() {
-    if !tools(&["sipp"]) {
-        return;
-    }
-    for lines in ["Session-Expires: -1", "Supported: timer\r\nMin-SE: soon"] {
-        let daemon = DaemonSetup::new().serve();
-        let answer = refusal(&daemon.caller().with_header(lines));
-        assert_eq!(answer.status(), Some(400), "{lines}: {answer:?}");
-        assert_recorded(&daemon.record(), "refused", 400);
-    }
-}
-
-#[test]
 fn an_extension_that_we_lack_is_420() {
     if !tools(&["sipp"]) {
         return;

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer, Turned};
 use trunkline_testkit::shell::{Shell, text};
-use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Runtime, assert_handed_over, tools};
 
 /// Runs a command on the daemon's control socket, which must succeed; returns its JSON.
 fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
@@ -76,7 +76,7 @@ fn a_call_is_followed_held_and_transferred() {
     let types: Vec<&str> = lines.iter().map(|line| text(&line["type"])).collect();
     assert!(types.contains(&"decision"), "{types:?}");
     assert_eq!(types.last(), Some(&"call.ended"), "{types:?}");
-    assert_eq!(daemon.record()["status"], "transferred");
+    assert_handed_over(&daemon.record());
 
     // For a call that has ended, its decisions and its end are printed.
     let again = daemon.setup.output(&["call", "follow", &call]);

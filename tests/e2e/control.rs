@@ -107,7 +107,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
 
     // Without this, a REFER that the PBX refuses is followed by a bridge.
     let path = "/phone/sip/inbound-trunk";
-    let no_bridge = json!({"bridge_when_refer_fails": false});
+    let no_bridge = json!({"transfer_way": "refer", "bridge_when_refer_fails": false});
     let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
     assert_eq!(status, 200, "{changed}");
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer};
+use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Pause, Refer};
 use trunkline_testkit::{Credentials, tools};
 
 use crate::web::browser::link_to;
@@ -23,6 +23,7 @@ fn a_transfer_from_the_page_arrives_at_the_phone_system() {
     let pbx = daemon.caller().takes(&[
         Refer,
         Answer("202 Accepted", ""),
+        Pause(1_000),
         Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
         ByeComes,
     ]);

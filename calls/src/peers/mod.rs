@@ -7,6 +7,7 @@
 pub mod carrier_registration;
 mod probe;
 mod register;
+mod register_challenge;
 pub mod registrations;
 mod reply;
 

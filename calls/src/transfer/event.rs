@@ -184,3 +184,9 @@ impl CallFacts {
         self.pbx.is_some_and(|pbx| pbx.never_began(status))
     }
 }
+
+/// Returns whether a transfer with this final status had surely begun. If it hadn't, a caller who is heard afterwards proves nothing of the PBX:
+/// it kept the caller anyway.
+pub(super) const fn has_surely_begun(status: u16) -> bool {
+    !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
+}

@@ -20,7 +20,7 @@ use trunkline_sip::wheel::TimerId;
 
 use super::event::{
     CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
-    TransferOutcome, TransferStep,
+    TransferOutcome, TransferStep, has_surely_begun,
 };
 use super::plan::Plan;
 use super::sent_refers::SentRefers;
@@ -35,9 +35,6 @@ use crate::refusal::Reason;
 const MOST_REFERS: u8 = 5;
 /// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
-/// A 200 that comes this soon after the 202 or the last progress doesn't prove an answer: a PBX sends it as soon as it has begun, or as soon as audio
-/// flows to the caller.
-pub(super) const TOO_SOON: Duration = Duration::from_millis(500);
 /// Longest wait for the answer to a probe. Without one the transfer fails.
 const PROBED: Duration = Duration::from_secs(5);
 /// Time for a PBX that may have lost the caller to show that it hasn't. Otherwise we hang up then.
@@ -63,7 +60,7 @@ pub(super) struct Transfer<R> {
     /// Last status reported for the destination.
     pub(super) heard: u16,
     /// Time of the last NOTIFY of progress (1xx).
-    progress_at: Option<Moment>,
+    pub(super) progress_at: Option<Moment>,
     /// Status of the failed bridge before REFER.
     pub(super) bridge_failure: Option<u16>,
     /// It has failed after the PBX had surely begun it: only then does a caller who is heard afterwards prove that the PBX keeps callers.
@@ -395,16 +392,6 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// Returns whether a 2xx that comes now shows that the destination has answered, and not merely that the PBX has begun to call it.
-    fn proves_answer(&self, call: CallFacts) -> bool {
-        let reports_early = call.pbx.is_some_and(Pbx::reports_early);
-        if reports_early && self.progress_at.is_none() {
-            return false;
-        }
-        let last = self.record.accepted_at.max(self.progress_at);
-        last.is_none_or(|at| call.now.since(at) > TOO_SOON)
-    }
-
     /// Waits for the next NOTIFY, unless this was the last one.
     fn await_notify(
         &mut self,
@@ -604,10 +591,4 @@ impl<R> Transfer<R> {
             });
         }
     }
-}
-
-/// Returns whether a transfer with this final status had surely begun. If it hadn't, a caller who is heard afterwards proves nothing of the PBX:
-/// it kept the caller anyway.
-const fn has_surely_begun(status: u16) -> bool {
-    !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
 }

@@ -8,8 +8,12 @@ use trunkline_model::transfer as record;
 use super::event::{CallFacts, Steps, TransferOutcome, TransferStep};
 use super::machine::{State, Transfer};
 use crate::call_end::CallEnd;
+use crate::pbx::Pbx;
 use crate::refusal::Reason;
 
+/// A 200 that comes this soon after the 202 or the last progress doesn't prove an answer: a PBX sends it as soon as it has begun, or as soon as audio
+/// flows to the caller.
+pub(super) const TOO_SOON: Duration = Duration::from_millis(500);
 /// Time after the caller's BYE in which a NOTIFY still counts.
 const AFTER_BYE: Duration = Duration::from_secs(1);
 /// Time for a PBX that reported 2xx to send its own BYE.
@@ -124,6 +128,16 @@ impl<R> Transfer<R> {
         }
 
         steps.push(TransferStep::CallEnd(ended));
+    }
+
+    /// Returns whether a 2xx that comes now shows that the destination has answered, and not merely that the PBX has begun to call it.
+    pub(super) fn proves_answer(&self, call: CallFacts) -> bool {
+        let reports_early = call.pbx.is_some_and(Pbx::reports_early);
+        if reports_early && self.progress_at.is_none() {
+            return false;
+        }
+        let last = self.record.accepted_at.max(self.progress_at);
+        last.is_none_or(|at| call.now.since(at) > TOO_SOON)
     }
 
     /// Returns the outcome if nothing more comes.

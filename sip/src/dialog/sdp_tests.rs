@@ -59,12 +59,12 @@ fn a_line_that_cannot_be_read_is_named() {
         (
             "another codec",
             format!("{HEAD}m=audio 10500 RTP/AVP 18\r\n"),
-            "The offer holds no G.711 audio over plain RTP",
+            "The offer holds no G.711 (PCMU or PCMA) over plain RTP",
         ),
         (
             "a stream that is off",
             format!("{HEAD}m=audio 0 RTP/AVP 0\r\nc=IN IP6 [::1]\r\nm=audio 9 RTP/AVP 18\r\n"),
-            "The offer holds no G.711 audio over plain RTP",
+            "The offer holds no G.711 (PCMU or PCMA) over plain RTP",
         ),
     ] {
         let refused = answer(&offer).expect_err(case);

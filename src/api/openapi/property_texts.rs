@@ -136,11 +136,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Whether a confirmation page comes first, so that software which opens links doesn't use the link up.",
         "",
     ),
-    (
-        "confirmed",
-        "Whether the destination is known to have answered; true for a handoff that was reported.",
-        "",
-    ),
+    ("confirmed", "Whether an answer is certain.", ""),
     ("contact", "The contact.", ""),
     (
         "contact_id",
@@ -149,11 +145,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("contacts", "Number of contacts.", ""),
     ("contacts_days", "Days for which contacts are kept.", "365"),
-    (
-        "country",
-        "A country, as ISO 3166 abbreviates it.",
-        r#""GB""#,
-    ),
+    ("country", "A country's ISO 3166 code.", r#""GB""#),
     ("create", "A destination to create and assign.", ""),
     ("created_at", "Time of creation.", ""),
     ("credentials", "The credentials of the account.", ""),
@@ -413,11 +405,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The host of `Refer-To`; `null` for the PBX's own.",
         "",
     ),
-    (
-        "refer_to_format",
-        "How `Refer-To` names a phone number.",
-        "",
-    ),
+    ("refer_to_format", "How `Refer-To` names a number.", ""),
     (
         "register",
         "Whether this trunk registers with the carrier.",

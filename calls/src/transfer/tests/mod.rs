@@ -18,7 +18,7 @@ use super::event::{
     TransferStep,
 };
 use super::last::LastTransfer;
-use super::machine::TOO_SOON;
+use super::outcome::TOO_SOON;
 use super::plan::Plan;
 use crate::dial_failure::{DialFailure, UNREACHABLE};
 use crate::ids::LegId;
