@@ -13,7 +13,7 @@ use super::tx::Tx;
 use super::{lock_org, new_id};
 
 /// Address of the operator's account, which enters any org and is no person of it: it neither takes the place of an org's first member nor
-/// counts as its administrator. It is known by its owner, [`OPERATOR`].
+/// counts as its administrator. The account is known by its owner, not by this address.
 pub const OPERATOR_EMAIL: &str = "operator@localhost.localdomain";
 
 /// Returns whether this is the address of the operator's account, in any spelling.
