@@ -56,6 +56,9 @@ UPDATE membership_roles SET user_id = new_id FROM moved WHERE moved.org_id = mem
 UPDATE login_links SET user_id = new_id FROM moved WHERE moved.org_id = login_links.org_id AND old_id = user_id;
 UPDATE dashboard_sessions SET user_id = new_id FROM moved WHERE moved.org_id = dashboard_sessions.org_id AND old_id = user_id;
 DELETE FROM memberships USING moved WHERE moved.org_id = memberships.org_id AND old_id = user_id;
+-- Nothing kept the operator's address from being a partner's account before: what it had open ends.
+DELETE FROM login_links WHERE user_id IN (SELECT id FROM users WHERE owner_id = '00000000-0000-0000-0000-000000000000'::UUID);
+DELETE FROM dashboard_sessions WHERE user_id IN (SELECT id FROM users WHERE owner_id = '00000000-0000-0000-0000-000000000000'::UUID);
 DROP TABLE moved;
 DROP TABLE accounts;
 

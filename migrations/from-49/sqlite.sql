@@ -118,6 +118,9 @@ INSERT INTO login_links (token_hash, org_id, user_id, expires_at, consumed_at, c
 INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id)
     SELECT token_hash, moved.org_id, new_id, expires_at, created_at, id
     FROM old_dashboard_sessions JOIN moved ON moved.org_id = old_dashboard_sessions.org_id AND old_id = user_id WHERE id IS NOT NULL;
+-- Nothing kept the operator's address from being a partner's account before: what it had open ends.
+DELETE FROM login_links WHERE user_id IN (SELECT id FROM users WHERE owner_id = zeroblob(16));
+DELETE FROM dashboard_sessions WHERE user_id IN (SELECT id FROM users WHERE owner_id = zeroblob(16));
 DROP TABLE old_dashboard_sessions;
 DROP TABLE old_login_links;
 DROP TABLE old_membership_roles;

@@ -264,8 +264,7 @@ impl Shard {
         now: Moment,
     ) {
         if malformed.response.is_some() {
-            let at = clock::on_wall(now);
-            self.effect_runner.tap.note(at, flow, false, octets);
+            self.effect_runner.tap.note(now, flow, false, octets);
         }
         self.endpoint.receive_malformed(malformed, &flow);
         self.handle_events(now);

@@ -243,7 +243,8 @@ impl Segments {
     }
 
     /// Removes the messages of orgs with more than their share from the oldest segment that has many of them; false if there is none, or if the oldest
-    /// segment has nobody else's, which is then removed whole.
+    /// segment has nobody else's, which is then removed whole. So is one from before the start: it is older than every message that could be removed
+    /// in its stead, and its orgs aren't known.
     fn thin(&mut self, partners: &Partners) -> bool {
         let files = self.known.iter();
         let files = files.map(|segment| (segment.size, &segment.orgs));
@@ -253,7 +254,7 @@ impl Segments {
             || self
                 .known
                 .front()
-                .is_none_or(|oldest| percent(oldest) == 100)
+                .is_none_or(|oldest| oldest.orgs.is_empty() || percent(oldest) == 100)
         {
             return false;
         }

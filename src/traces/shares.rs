@@ -32,7 +32,12 @@ impl OrgOctets {
         self.0.retain(|org, _| !orgs.contains(org));
     }
 
-    /// Returns the part of all octets that is of these orgs, in per cent. Of a file from before the start nobody knows: it counts as others'.
+    /// Returns whether nobody is known to have messages: those of a file from before the start.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the part of all octets that is of these orgs, in per cent.
     pub(super) fn percent_of(&self, orgs: &HashSet<Uuid>) -> u64 {
         let all: u64 = self.0.values().sum();
         let of = self.0.iter().filter(|(org, _)| orgs.contains(org));

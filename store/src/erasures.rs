@@ -319,17 +319,21 @@ fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
     tx.all(NODES, &[&away])
 }
 
-/// Returns the erasures in which this node has to do its part: the oldest of each org, then the second of each, and so on,
-/// so that no org's erasures wait for all of another's.
+/// Returns the erasures in which this node has to do its part: one of each partner (an org without one counts as its own), then the second of each,
+/// and so on; those of a partner in the same way by its orgs. So nobody's erasures wait for all of another's.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
 pub fn waiting(tx: &mut Tx, node: u8, limit: u32) -> Result<Vec<WaitingErasure>, Error> {
-    let sql = "SELECT waiting.id AS id, org_id, partner_id FROM (
-             SELECT id, org_id, requested_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY requested_at, id) AS place
-             FROM erasures WHERE subject IS NOT NULL
-             AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
-         ) AS waiting LEFT JOIN orgs ON orgs.id = waiting.org_id ORDER BY place, requested_at, waiting.id LIMIT $2";
+    let sql = "SELECT id, org_id, partner_id FROM (
+             SELECT waiting.id AS id, org_id, partner_id, requested_at,
+                 ROW_NUMBER() OVER (PARTITION BY COALESCE(partner_id, org_id) ORDER BY place, requested_at, waiting.id) AS turn
+             FROM (
+                 SELECT id, org_id, requested_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY requested_at, id) AS place
+                 FROM erasures WHERE subject IS NOT NULL
+                 AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
+             ) AS waiting LEFT JOIN orgs ON orgs.id = waiting.org_id
+         ) AS in_turn ORDER BY turn, requested_at, id LIMIT $2";
     tx.all(sql, &[&node, &limit])
 }
 

@@ -273,7 +273,7 @@ const ACCOUNTS_SPLIT: [&str; 6] = [
     "Acme ann@example.com Ann since 9 roles 0 links 0 sessions 1 orgs 1",
     "Acme operator@localhost.localdomain operator since 14 roles 0 links 0 sessions 0 orgs 2",
     "Beta ann@example.com ann since 10 roles 1 links 1 sessions 0 orgs 2",
-    "Beta operator@localhost.localdomain operator since 13 roles 1 links 1 sessions 0 orgs 2",
+    "Beta operator@localhost.localdomain operator since 13 roles 1 links 0 sessions 0 orgs 2",
     "Gamma ann@example.com ann since 11 roles 0 links 0 sessions 1 orgs 2",
     "Own ann@example.com ann since 12 roles 1 links 0 sessions 0 orgs 1",
 ];

@@ -327,25 +327,25 @@ fn ports_run_out_and_come_back_even_ones_first() {
 
 #[test]
 fn each_call_has_a_port_at_the_address_it_asks_for() {
-    let media = media(9, 20_002..=20_004);
-    let here = |key| media.open(key, loopback(9), holder(key)).ok();
-    let there = |key| media.open(key, loopback(10), holder(key)).ok();
+    let media = media(90, 20_002..=20_004);
+    let here = |key| media.open(key, loopback(90), holder(key)).ok();
+    let there = |key| media.open(key, loopback(91), holder(key)).ok();
     let at = |ip, port| Some(SocketAddr::new(ip, port));
-    assert_eq!(here(1), at(loopback(9), 20_002));
-    assert_eq!(there(2), at(loopback(10), 20_004));
+    assert_eq!(here(1), at(loopback(90), 20_002));
+    assert_eq!(there(2), at(loopback(91), 20_004));
     media.close(1, now());
 
     assert_eq!(
         here(3),
-        at(loopback(9), 20_002),
+        at(loopback(90), 20_002),
         "a free socket is used again"
     );
     media.close(3, now());
 
-    assert_eq!(there(4), at(loopback(10), 20_003));
+    assert_eq!(there(4), at(loopback(91), 20_003));
     assert_eq!(
         there(5),
-        at(loopback(10), 20_002),
+        at(loopback(91), 20_002),
         "the last free port moves to the address"
     );
     assert_eq!(there(6), None);

@@ -437,9 +437,11 @@ impl Endpoint {
                 continue;
             };
             // RFC 3261 §18.2.2: if the connection is no longer open, "the server SHOULD open a connection" for the response. The user's
-            // deadline ends the wait for a peer that doesn't. Its CANCEL takes another connection.
+            // deadline ends the wait for a peer that doesn't. Its CANCEL takes another connection: any to the peer over TCP, one that proves the
+            // same name over TLS. Without a name nothing could take the CANCEL there.
             let flow = entry.flow();
-            let is_closed = *fault == Fault::Closed && flow.transport.is_reliable();
+            let has_another = flow.transport == Transport::Tcp || flow.is_named();
+            let is_closed = *fault == Fault::Closed && has_another;
             if is_closed && entry.machine.outlives_connection() {
                 if flow.connection != 0 && flow.transport == Transport::Tcp {
                     let any = Flow {

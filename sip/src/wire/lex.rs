@@ -514,6 +514,10 @@ const fn is_needed(name: HeaderName) -> bool {
             | H::Contact
             | H::Authorization
             | H::ProxyAuthorization
+            // What a peer demands is never left out.
+            | H::Require
+            | H::ProxyRequire
+            | H::Privacy
     )
 }
 
