@@ -109,8 +109,9 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([&format!("-{name}"), &self.id().to_string()])
+        // The shell's own: a small system has no program of this name.
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {}", self.id())])
             .status();
         assert!(
             sent.is_ok_and(|status| status.success()),
