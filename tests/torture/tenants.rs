@@ -6,7 +6,7 @@ use crate::torture::caller::{Caller, Dialling};
 use crate::torture::daemon_requests::Neighbour;
 use crate::torture::{one_shard, served_by_one};
 use trunkline_testkit::message::{status_of, statuses_of};
-use trunkline_testkit::{DaemonSetup, Peer};
+use trunkline_testkit::{DaemonSetup, Message, Peer};
 
 const THEIRS: &str = "+493099999999";
 
@@ -131,9 +131,9 @@ fn replaces_takes_nobodys_call() {
     let stranger = Peer::new(daemon.sip());
     let answers = stranger.answers_to(grab.invite(1, stranger.own));
     assert_eq!(statuses_of(&answers), [401]);
-    assert!(
-        victim.peer.answers_until_probed().is_empty(),
-        "the call has heard nothing of it"
-    );
+    // Its own 200 may have been repeated before the ACK arrived.
+    let came = victim.peer.answers_until_probed();
+    let is_repeated = |message: &Message| message.status() == Some(200);
+    assert!(came.iter().all(is_repeated), "{came:?}");
     assert_eq!(victim.hang_up(&theirs, 3, &tag), 200);
 }
