@@ -474,11 +474,12 @@ fn without_prefixes_nobody_is_called_and_the_doctor_prints_the_line() {
         finding["fix"].as_str().expect("a fix").contains(line),
         "{finding}"
     );
-    assert!(
-        daemon
-            .log()
-            .contains("phone.verification_trunk has no prefixes")
-    );
+    let is_logged = || {
+        let text = "phone.verification_trunk has no prefixes";
+        daemon.log().contains(text).then_some(())
+    };
+    let logged = Deadline::after(PATIENCE).poll(is_logged);
+    assert!(logged.is_some(), "{}", daemon.log());
 }
 
 /// The address rules don't apply to the operator's carrier: one that no tenant may name speaks codes too, and so does one at an unlisted private
