@@ -114,7 +114,7 @@ fn found(traces: &Traces, call_id: &str) -> FoundMessages {
     traces.of(ORG, call(call_id), NEVER, ALWAYS)
 }
 
-/// What leaves by a listener on every address has the address that its answers come to, so that a saved trace is one call to whoever reads
+/// A message that leaves by a listener on every address has the address that its answers come to, so that a saved trace is one call to whoever reads
 /// it.
 #[test]
 fn a_message_names_the_address_that_it_left_from() {
