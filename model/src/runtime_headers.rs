@@ -24,7 +24,7 @@ impl RuntimeHeaders {
         self.0.keys().map(String::as_str)
     }
 
-    /// Returns names and values, for those who may know them: the runtime itself, and whoever set them.
+    /// Returns names and values, for the runtime itself and for clients that may set them.
     pub const fn reveal(&self) -> &BTreeMap<String, String> {
         &self.0
     }

@@ -12,7 +12,7 @@ pub(super) fn examine(config: &Config, orgs: usize) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// quickstart opens loopback and the LAN for the org that it makes. Once there is another org, whoever rents that one can name them too.
+/// quickstart opens loopback and the LAN for the org that it makes. Once there is another org, its customer can name them too.
 fn quickstart(config: &Config, orgs: usize) -> Option<Finding> {
     if config.quickstart_keys.is_empty() || orgs < 2 {
         return None;

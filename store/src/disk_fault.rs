@@ -1,5 +1,5 @@
 //! Faults of the storage under the database, which stop writes until somebody acts: a full, read-only or failing disk, and damaged pages.
-//! What a transaction met last is remembered, for `/readyz` and the log.
+//! The last fault that a transaction met is remembered, for `/readyz` and the log.
 
 use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
@@ -83,7 +83,7 @@ impl LastFault {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the outcome of a write. One that succeeds ends every fault but damage, which may be elsewhere in the file.
+    /// Notes the outcome of a write. One that succeeds ends every fault but damage: another page may still be damaged.
     pub(super) fn note_write<T>(&self, outcome: &Result<T, Error>) {
         match outcome {
             Ok(_) => self.end(),

@@ -4,7 +4,7 @@ use crate::dashboard::session;
 use crate::pages::{ask, link, org_of, visit};
 use crate::test_api::TestApi;
 
-/// The attacker has a link into an org of its own, and leads a person who is logged in elsewhere to it.
+/// The attacker has a link into an org of its own, and leads a person with a session of another org to it.
 #[tokio::test]
 async fn a_link_opened_from_another_site_asks_before_it_replaces_a_session() {
     let api = TestApi::new().await;

@@ -289,7 +289,7 @@ async fn a_bot_token_is_made_once() {
     assert_eq!(shown["next_created_at"], Value::Null);
 }
 
-/// What a kept answer showed is shown again while it is good. A thief of the log of answers gets nothing that was revoked.
+/// A secret in a kept answer is shown again while it is good. A thief of the log of answers gets nothing that was revoked.
 #[tokio::test]
 async fn secrets_in_kept_answers_end_with_their_revocation() {
     let api = TestApi::new().await;

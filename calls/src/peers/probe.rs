@@ -12,6 +12,15 @@ use crate::health::{HealthChange, ProbeOutcome, ProbedPeer};
 use crate::registrar::keep_alive::KeepAlive;
 use crate::target::Target;
 
+/// Destination of an OPTIONS.
+struct OptionsTarget<'t> {
+    flow: Flow,
+    /// The Request-URI.
+    uri: &'t str,
+    /// The value of Route, where it has one.
+    route: Option<&'t str>,
+}
+
 impl Peers {
     /// Sends OPTIONS to each of these.
     pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: OptionsBatch, now: Moment) {
@@ -27,7 +36,12 @@ impl Peers {
                     let route = asked.route.clone();
                     let asked = PendingRequest::KeepAlive(asked);
                     // One that finds no room is left out: the next follows soon.
-                    let _ = self.send_options(endpoint, (flow, &uri, route.as_deref()), asked, now);
+                    let to = OptionsTarget {
+                        flow,
+                        uri: &uri,
+                        route: route.as_deref(),
+                    };
+                    let _ = self.send_options(endpoint, to, asked, now);
                 }
             }
         }
@@ -46,7 +60,12 @@ impl Peers {
             return;
         }
         let asked = PendingRequest::Probe(peer.clone());
-        let sent = self.send_options(endpoint, (flow, &target.uri, None), asked, now);
+        let to = OptionsTarget {
+            flow,
+            uri: &target.uri,
+            route: None,
+        };
+        let sent = self.send_options(endpoint, to, asked, now);
         if sent.is_some() {
             self.probing.insert(peer);
         }
@@ -55,10 +74,11 @@ impl Peers {
     fn send_options(
         &mut self,
         endpoint: &mut Endpoint,
-        (flow, uri, route): (Flow, &str, Option<&str>),
+        to: OptionsTarget<'_>,
         asked: PendingRequest,
         now: Moment,
     ) -> Option<u32> {
+        let OptionsTarget { flow, uri, route } = to;
         let minter = endpoint.minter().clone();
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());

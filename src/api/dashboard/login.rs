@@ -19,7 +19,7 @@ use maud::{Markup, html};
 pub(super) const LONGEST_FORM: usize = 4 << 10;
 
 /// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
-/// confirmation, or another site leads a person who is logged in elsewhere to it, shows a button first. 410 for a link
+/// confirmation, or another site leads a person with a session of another org to it, shows a button first. 410 for a link
 /// that is used, expired or unknown.
 pub(super) async fn consume(
     state: State<Api>,

@@ -41,7 +41,7 @@ pub(super) async fn save(session: &Session, call: Uuid, file: &Path) -> Result<(
     };
 
     let failed = |error| Failure::Command(format!("{}: {error}", file.display()));
-    // A file of another call must not be lost. Messages of a call are for whoever asked for them, whatever the umask.
+    // A file of another call must not be lost. Only the user who saves them may read the messages of a call, whatever the umask.
     let opened = OpenOptions::new()
         .write(true)
         .create_new(true)
