@@ -506,7 +506,11 @@ async fn what_stands_in_a_path_is_never_called_malformed() {
                 true => [403, 404].contains(&answer.status),
                 false => answer.status == 404,
             };
-            assert!(is_absent, "{} {text:?}: {}", operation.id, answer.text);
+            assert!(
+                is_absent,
+                "{} {text:?}: {} {}",
+                operation.id, answer.status, answer.text
+            );
         }
     }
 }
