@@ -57,6 +57,11 @@ bench-quick: build
     {{generator}} calls --daemon {{daemon}} --seconds 10
     {{generator}} calls --daemon {{daemon}} --rate 1000 --seconds 10
 
+# This tree beside an earlier revision and a Kamailio: calls, CPU by thread, latency, memory, lists, as ratios of pairs; hours for all of it, so
+# take a few lines for a look: just bench-against v0.1.0 --pairs 2 --lines closed:60,rate:2500
+bench-against revision *args:
+    bench/against {{revision}} {{args}}
+
 # Calls of bots over TLS for a minute, 500 and 1,000 at once: CPU and memory of a call, delay to the bot, late ticks, clear -> silence
 bench-bots *args: build
     {{generator}} bots --daemon {{daemon}} {{args}}

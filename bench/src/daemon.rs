@@ -25,6 +25,8 @@ pub struct Launch {
     pub runtime: Option<SocketAddrV4>,
     /// The core to run it on.
     pub core: Option<usize>,
+    /// True to raise the limits of the default configuration, and to log warnings alone.
+    pub is_raised: bool,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
 }
@@ -92,6 +94,14 @@ pub struct Daemon {
     pub announcement: Announcement,
 }
 
+/// The limits are raised, not turned off: one caller of the load makes more calls than any person.
+const RAISED: [(&str, &str); 4] = [
+    ("TRUNKLINE__LOG__LEVEL", "warn"),
+    ("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "1000000"),
+    ("TRUNKLINE__LIMITS__PARTNER_REQUESTS_PER_MINUTE", "1000000"),
+    ("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "60000"),
+];
+
 /// Longest time from a daemon's announcement until it is ready, in seconds; a slower start fails.
 const START: u64 = 60;
 
@@ -153,10 +163,7 @@ impl Launch {
             .env("TRUNKLINE__SIP__TCP", sip.to_string())
             .env("TRUNKLINE__SIP__PUBLIC_HOST", sip.to_string())
             .env("TRUNKLINE__MEDIA__RTP_PORTS", rtp_ports(sip))
-            .env("TRUNKLINE__LOG__LEVEL", "warn")
-            .env("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "1000000")
-            // The limits are raised, not turned off: one caller of the load makes more calls than any person.
-            .env("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "60000")
+            .envs(RAISED.iter().filter(|_| self.is_raised).copied())
             .envs(self.runtime.map(|callee| {
                 (
                     "TRUNKLINE__PHONE__DEFAULT_RUNTIME",
@@ -183,7 +190,7 @@ fn wrong(error: std::net::AddrParseError) -> serde_json::Error {
 }
 
 /// Returns a port that is free for UDP and TCP.
-fn free_port() -> io::Result<SocketAddrV4> {
+pub(crate) fn free_port() -> io::Result<SocketAddrV4> {
     for _ in 0..100 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, udp.local_addr()?.port());
@@ -200,7 +207,7 @@ fn rtp_ports(sip: SocketAddrV4) -> String {
     format!("{first}-{}", first + 63)
 }
 
-fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let mut text = String::new();
     let read = fs::File::open(log).and_then(|mut file| file.read_to_string(&mut text));
     let lines: Vec<_> = text.lines().collect();
@@ -210,7 +217,7 @@ fn tail(log: &Path) -> String {
     }
 }
 
-fn stop(child: &mut Child) {
+pub(crate) fn stop(child: &mut Child) {
     if let Ok(None) = child.try_wait() {
         kernel::terminate(child.id());
         let clock = Clock::start();

@@ -269,6 +269,12 @@ pub fn terminate(pid: u32) {
     unsafe { libc::kill(pid as i32, libc::SIGTERM) };
 }
 
+/// Sends SIGINT to a process.
+pub fn interrupt(pid: u32) {
+    // SAFETY: as in `terminate`.
+    unsafe { libc::kill(pid as i32, libc::SIGINT) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
 use trunkline_bench::modes::{
-    self, Attack, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size, Talk,
+    self, Attack, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Shape, Size, Talk,
 };
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
@@ -49,6 +49,12 @@ struct Common {
     /// or slows it down, so that the next work on it takes longer.
     #[arg(long, global = true, conflicts_with = "no_pin")]
     awake: bool,
+    /// Folder with the configuration of a Kamailio that `line` loads in the daemon's place.
+    #[arg(long, global = true)]
+    kamailio: Option<PathBuf>,
+    /// Folder for the servers' data; the system's for temporary files when absent.
+    #[arg(long, global = true)]
+    scratch: Option<PathBuf>,
     /// Seconds of load before measuring starts.
     #[arg(long, global = true, default_value_t = 2)]
     warm_up: u64,
@@ -201,6 +207,15 @@ enum Run {
         #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
         calls: u32,
     },
+    /// One line of a comparison, against a server with its default configuration: what bench/against runs.
+    Line {
+        /// `closed:60`, `rate:2500`, `overload:12000` (calls a second), `options:100`, `held:20000` or `list:100000`.
+        #[arg(value_parser = shape)]
+        shape: LineShape,
+        /// Seconds that count.
+        #[arg(long, default_value_t = 8)]
+        seconds: u64,
+    },
     /// The generator against itself: the most load that it can make.
     Loopback {
         /// Calls a second; a closed loop when absent.
@@ -236,6 +251,27 @@ struct Hold {
     /// Calls begun, and ended, a second.
     #[arg(long, default_value = "1000", value_parser = positive)]
     rate: f64,
+}
+
+/// Shape of a line.
+#[derive(Clone, Copy, Debug)]
+enum LineShape {
+    Load(Shape),
+    List(u32),
+}
+
+fn shape(text: &str) -> Result<LineShape, String> {
+    let (kind, size) = text.split_once(':').ok_or("no colon and size")?;
+    let whole = || size.parse().map_err(|_| "not a number".to_owned());
+    Ok(LineShape::Load(match kind {
+        "closed" => Shape::Closed(whole()?),
+        "options" => Shape::Options(whole()?),
+        "rate" => Shape::Rate(positive(size)?),
+        "overload" => Shape::Overload(positive(size)?),
+        "held" => Shape::Held(whole()? as u64),
+        "list" => return Ok(LineShape::List(whole()? as u32)),
+        _ => return Err("not a kind of load".to_owned()),
+    }))
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -420,6 +456,11 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             tell(modes::live_pages(&setting, load)?)
         }
 
+        Run::Line { shape, seconds } => tell(match shape {
+            LineShape::Load(shape) => modes::line(&setting, shape, seconds)?,
+            LineShape::List(calls) => modes::list(&setting, calls)?,
+        }),
+
         Run::CallList { calls } => tell(modes::call_list(&setting, calls)?),
 
         Run::Loopback {
@@ -491,6 +532,8 @@ fn setting(common: Common) -> Setting {
         room: common.room,
         leftover: !common.no_leftover,
         warm_up: common.warm_up,
+        kamailio: common.kamailio,
+        scratch: common.scratch.unwrap_or_else(std::env::temp_dir),
         environment: Vec::new(),
     }
 }

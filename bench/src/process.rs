@@ -1,5 +1,6 @@
 //! Figures of a process from /proc.
 
+use std::collections::BTreeMap;
 use std::{fs, io};
 
 use crate::kernel::ticks_per_second;
@@ -21,6 +22,34 @@ pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
 /// CPU seconds of the calling thread.
 pub fn own_cpu_seconds() -> io::Result<f64> {
     cpu_seconds_in("/proc/thread-self/stat")
+}
+
+/// Name and CPU seconds of threads so far, by thread.
+pub type ThreadTimes = BTreeMap<u32, (String, f64)>;
+
+/// Times of each thread of a process.
+pub fn thread_cpu(pid: u32) -> io::Result<ThreadTimes> {
+    let mut threads = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = entry?.path();
+        let id = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        // A thread may end while it is looked at.
+        let read = |file: &str| fs::read_to_string(path.join(file)).ok();
+        if let (Some(id), Some(name), Some(spent)) = (id, read("comm"), read("schedstat")) {
+            // Nanoseconds on a processor come first.
+            let spent = spent
+                .split(' ')
+                .next()
+                .and_then(|first| first.parse::<f64>().ok());
+            threads.insert(
+                id,
+                (name.trim_end().to_owned(), spent.unwrap_or_default() / 1e9),
+            );
+        }
+    }
+    Ok(threads)
 }
 
 fn cpu_seconds_in(stat: &str) -> io::Result<f64> {
@@ -74,5 +103,10 @@ mod tests {
         assert!(memory.resident > memory.anonymous && memory.anonymous > 0);
         assert!(cpu_seconds(std::process::id()).expect("own /proc") >= 0.0);
         assert!(own_cpu_seconds().expect("own /proc") >= 0.0);
+        let threads = thread_cpu(std::process::id()).expect("own /proc");
+        assert!(
+            threads.values().any(|(_, spent)| *spent > 0.0),
+            "{threads:?}"
+        );
     }
 }

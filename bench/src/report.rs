@@ -42,6 +42,11 @@ impl Report {
         self.rows.push((name, "beyond the scale".into()));
     }
 
+    /// Adds figures under one name.
+    pub fn object(&mut self, name: &'static str, figures: Value) {
+        self.rows.push((name, figures));
+    }
+
     /// Adds a fault.
     pub fn fault(&mut self, sentence: impl Into<String>) {
         self.faults.push(sentence.into());

@@ -12,6 +12,8 @@ fn setting() -> Setting {
         room: 1,
         leftover: false,
         warm_up: 1,
+        kamailio: None,
+        scratch: std::env::temp_dir(),
         environment: Vec::new(),
     }
 }

@@ -70,6 +70,7 @@ fn start(folder: &TempDir, sockets: &Sockets) -> Daemon {
         data_dir: folder.path().join("data"),
         runtime: Some(sockets.callee().expect("bound")),
         core: None,
+        is_raised: true,
         environment: vec![(
             "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE".into(),
             "100000".into(),

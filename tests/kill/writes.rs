@@ -61,6 +61,7 @@ fn play(environment: Vec<(String, String)>) {
         data_dir: folder.path().join("data"),
         runtime: None,
         core: None,
+        is_raised: true,
         environment,
     };
     let start = || launch.start().unwrap_or_else(|fault| panic!("{fault}"));

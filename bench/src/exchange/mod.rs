@@ -80,6 +80,11 @@ impl Exchange {
         alike.map(|(reference, _)| reference).collect()
     }
 
+    /// Calls that are established on both ends.
+    pub fn talking(&self) -> Vec<CallRef> {
+        self.in_states(CallerState::Talking, CalleeState::Talking)
+    }
+
     /// Runs due timers; returns true if there was any.
     pub fn handle_due(&mut self, now: u64) -> bool {
         let mut any = false;

@@ -161,6 +161,7 @@ impl Served {
             data_dir: data.path().join("trunkline"),
             runtime: None,
             core: setting.cores.map(|(daemon, _)| daemon),
+            is_raised: true,
             environment: vec![(
                 "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE".into(),
                 "100000000".into(),

@@ -32,6 +32,10 @@ pub struct Setting {
     pub leftover: bool,
     /// Seconds before measuring starts.
     pub warm_up: u64,
+    /// Folder with the configuration of a Kamailio to be loaded in the daemon's place.
+    pub kamailio: Option<PathBuf>,
+    /// Folder for the data of the server: it decides on which disk that lies.
+    pub scratch: PathBuf,
     /// Further environment variables of the daemon.
     pub environment: Vec<(String, String)>,
 }
@@ -95,6 +99,7 @@ impl Bench {
             data_dir: data.path().join("trunkline"),
             runtime: Some(sockets.callee()?),
             core: setting.cores.map(|(daemon, _)| daemon),
+            is_raised: true,
             environment: setting.environment.clone(),
         }
         .start()?;

@@ -173,6 +173,7 @@ fn start(
         binary: setting.daemon.clone(),
         data_dir: data.path().join("trunkline"),
         runtime: None,
+        is_raised: true,
         core: setting.cores.map(|(daemon, _)| daemon),
         environment,
     };

@@ -240,6 +240,7 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
         data_dir: data.path().join("trunkline"),
         runtime: None,
         core: setting.cores.map(|(daemon, _)| daemon),
+        is_raised: true,
         environment: vec![unlimited_links()],
     };
 

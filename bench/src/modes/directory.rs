@@ -55,6 +55,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         data_dir: data.path().join("trunkline"),
         runtime: None,
         core: setting.cores.map(|(daemon, _)| daemon),
+        is_raised: true,
         environment: Vec::new(),
     };
 

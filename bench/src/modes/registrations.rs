@@ -116,6 +116,7 @@ fn launch(setting: &Setting, data: &TempDir) -> Result<Daemon, Fault> {
         binary: setting.daemon.clone(),
         data_dir: data.path().join("trunkline"),
         runtime: None,
+        is_raised: true,
         core: setting.cores.map(|(daemon, _)| daemon),
         environment,
     };

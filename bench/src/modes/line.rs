@@ -1,0 +1,510 @@
+//! One line of a comparison: a load against a server, what it cost there, and whether the server kept its promises meanwhile.
+//!
+//! CPU counts until every call of the load is a row that can be read, so that work that is put off counts as well. The server is a daemon with its
+//! default configuration, or a Kamailio that forwards the same calls and keeps no records.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::bench::{Fault, Setting, describe_times, describe_wire, drain, make, run, window};
+use crate::clock::{Clock, seconds};
+use crate::daemon::{Daemon, Launch};
+use crate::engine::{Engine, Sockets};
+use crate::exchange::{Parties, Plan, Span};
+use crate::http;
+use crate::kamailio::{self, Kamailio};
+use crate::kernel::pin_to;
+use crate::pace::Pace;
+use crate::process::{ThreadTimes, cpu_seconds, memory, thread_cpu};
+use crate::report::Report;
+use crate::syncs::Syncs;
+use crate::tally::Failure;
+
+/// The load of a line.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Shape {
+    /// As many calls as end, with so many at once.
+    Closed(usize),
+    /// Calls a second, whatever becomes of them.
+    Rate(f64),
+    /// Calls a second beyond what the server can do: those that it refuses or leaves unanswered are no fault.
+    Overload(f64),
+    /// OPTIONS, so many at once.
+    Options(usize),
+    /// So many established calls, for the memory of each.
+    Held(u64),
+}
+
+/// Server under load.
+#[derive(Debug)]
+enum Server {
+    Trunkline(Box<Daemon>),
+    Kamailio(Kamailio),
+}
+
+/// Orgs of the server besides the first.
+const ORGS: u32 = 999;
+/// Calls before anything is measured, at [`WARM_UP_RATE`].
+const WARM_UP: u64 = 2_000;
+const WARM_UP_RATE: f64 = 500.0;
+/// Longest time from the last BYE until every call must be a row, in seconds.
+const RECORDED: u64 = 5;
+/// Calls a second with which held calls begin and end.
+const HELD_RATE: f64 = 1_000.0;
+/// Seconds after which the transactions of a set-up are gone (64·T1), and some more.
+const SETTLED: u64 = 36;
+
+/// Runs one line against a new server.
+///
+/// # Errors
+/// There is no server to load.
+pub fn line(setting: &Setting, shape: Shape, span: u64) -> Result<Report, Fault> {
+    let data = TempDir::new_in(&setting.scratch)?;
+    let sockets = Sockets::bind()?;
+    let (server, parties) = start(setting, data.path(), &sockets)?;
+    if let Some((_, own)) = setting.cores {
+        pin_to(own)?;
+    }
+
+    let plan = Plan {
+        callers: setting.callers,
+        // A proxy adds no context.
+        context: matches!(server, Server::Trunkline(_)),
+        ..Plan::default()
+    };
+    let mut engine = Engine::new(sockets, &parties, plan.clone(), None, setting.room);
+    let mut line = Line {
+        server,
+        database: data.path().join("trunkline/trunkline.db"),
+        report: Report::new(format!("{shape:?}")),
+    };
+
+    make(&mut engine, WARM_UP, WARM_UP_RATE);
+    drain(&mut engine);
+    if engine.exchange.tally.failed() > 0 {
+        line.failures(&engine, shape);
+        return Ok(line.report);
+    }
+    line.recorded(WARM_UP)?;
+    engine.exchange.tally = Default::default();
+
+    match shape {
+        Shape::Closed(concurrency) => {
+            line.calls(&mut engine, shape, &mut Pace::Closed { concurrency }, span)?
+        }
+        Shape::Rate(rate) | Shape::Overload(rate) => {
+            let mut pace = Pace::rate(rate, engine.now());
+            line.calls(&mut engine, shape, &mut pace, span)?;
+        }
+        Shape::Options(concurrency) => line.options(&mut engine, concurrency, span)?,
+        Shape::Held(calls) => {
+            engine.exchange.set_plan(Plan {
+                talk: Span::Held,
+                ..plan
+            });
+            line.held(&mut engine, calls)?;
+        }
+    }
+
+    line.failures(&engine, shape);
+    Ok(line.report)
+}
+
+fn start(setting: &Setting, data: &Path, sockets: &Sockets) -> Result<(Server, Parties), Fault> {
+    let (caller, callee) = (sockets.caller()?, sockets.callee()?);
+    let core = setting.cores.map(|(server, _)| server);
+    if let Some(folder) = &setting.kamailio {
+        let server = Kamailio::start(folder, data, callee, core)?;
+        let parties = Parties {
+            server: server.sip,
+            caller,
+            callee,
+            user: kamailio::USER.to_owned(),
+            password: kamailio::PASSWORD.to_owned(),
+            number: kamailio::NUMBER.to_owned(),
+        };
+        return Ok((Server::Kamailio(server), parties));
+    }
+
+    let raised = Launch {
+        binary: setting.daemon.clone(),
+        data_dir: data.join("trunkline"),
+        runtime: Some(callee),
+        core,
+        is_raised: true,
+        environment: setting.environment.clone(),
+    };
+    seed(&raised.start()?)?;
+    // The limits were raised for the seeding alone.
+    let launch = Launch {
+        is_raised: false,
+        ..raised
+    };
+    let daemon = launch.start()?;
+    let parties = Parties {
+        server: daemon.sip,
+        caller,
+        callee,
+        user: daemon.announcement.trunk.auth_username.clone(),
+        password: daemon.announcement.trunk.auth_password.clone(),
+        number: daemon.announcement.phone_number.clone(),
+    };
+    Ok((Server::Trunkline(Box::new(daemon)), parties))
+}
+
+/// Makes further orgs by the partner's API.
+fn seed(daemon: &Daemon) -> io::Result<()> {
+    for number in 0..ORGS {
+        let body = json!({"name": format!("Org {number}")}).to_string();
+        let key = &daemon.announcement.partner_key;
+        let (status, answer) = http::post(daemon.http, "/partner/v1/orgs", key, &body)?;
+        if status != 201 {
+            return Err(io::Error::other(format!(
+                "an org is refused with {status}: {answer}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What a line has found so far.
+struct Line {
+    server: Server,
+    database: std::path::PathBuf,
+    report: Report,
+}
+
+impl Line {
+    /// The server's processes; those of Kamailio stay the same while it runs.
+    fn processes(&self) -> io::Result<Vec<u32>> {
+        match &self.server {
+            Server::Trunkline(daemon) => Ok(vec![daemon.pid()]),
+            Server::Kamailio(kamailio) => kamailio.processes(),
+        }
+    }
+
+    /// CPU seconds of the server so far, and those of each of its threads.
+    fn cpu(&self) -> io::Result<(f64, ThreadTimes)> {
+        let (mut whole, mut threads) = (0.0, ThreadTimes::new());
+        for process in self.processes()? {
+            whole += cpu_seconds(process)?;
+            threads.append(&mut thread_cpu(process)?);
+        }
+        Ok((whole, threads))
+    }
+
+    fn calls(
+        &mut self,
+        engine: &mut Engine,
+        shape: Shape,
+        pace: &mut Pace,
+        span: u64,
+    ) -> Result<(), Fault> {
+        let syncs = match &self.server {
+            Server::Trunkline(daemon) => Syncs::count(daemon.pid()),
+            Server::Kamailio(_) => None,
+        };
+        let (cpu, threads) = self.cpu()?;
+        let measured = window(engine, pace, span)?;
+        // From here on no call begins, and those that are up end.
+        drain(engine);
+        let completed = engine.exchange.tally.completed;
+        // What was answered and failed otherwise has a row as well, so there may be more.
+        let waited = self.recorded(WARM_UP + completed)?;
+
+        let calls = completed.max(1) as f64;
+        let (cpu_after, threads_after) = self.cpu()?;
+        let spent = cpu_after - cpu;
+        self.report.measure("calls_per_second", measured.rate());
+        self.report.measure("cpu_ms_a_call", spent * 1e3 / calls);
+        self.report.object(
+            "cpu_us_by_thread",
+            by_thread(&threads, &threads_after, calls),
+        );
+        describe_times(&mut self.report, &engine.exchange.tally);
+        self.report
+            .measure("generator_cores_busy", measured.own_cpu / measured.seconds);
+        if let Pace::Rate { lag, .. } = pace {
+            self.report
+                .measure("generator_lag_max_ms", *lag as f64 / 1e3);
+        }
+        if let Some(syncs) = syncs.and_then(Syncs::end) {
+            self.report.count("syncs", syncs);
+        }
+        self.report.measure("recorded_after_s", waited);
+        self.report.count("calls_completed", completed);
+        self.report
+            .count("shed_with_503", engine.exchange.tally.shed);
+        describe_wire(&mut self.report, &engine.exchange.tally);
+        if !matches!(shape, Shape::Overload(_)) {
+            self.promises()?;
+        }
+        Ok(())
+    }
+
+    fn options(&mut self, engine: &mut Engine, concurrency: usize, span: u64) -> io::Result<()> {
+        let (cpu, _) = self.cpu()?;
+        let measured = window(engine, &mut Pace::Probes { concurrency }, span)?;
+        let spent = self.cpu()?.0 - cpu;
+        drain(engine);
+        self.report.measure("options_per_second", measured.rate());
+        let each = spent * 1e3 / measured.completed.max(1) as f64;
+        self.report.measure("cpu_ms_an_options", each);
+        describe_times(&mut self.report, &engine.exchange.tally);
+        describe_wire(&mut self.report, &engine.exchange.tally);
+        Ok(())
+    }
+
+    fn held(&mut self, engine: &mut Engine, calls: u64) -> io::Result<()> {
+        let Server::Trunkline(daemon) = &self.server else {
+            // Its processes share memory, of which each counts what it has touched.
+            self.report
+                .fault("the memory of Kamailio's calls isn't measured");
+            return Ok(());
+        };
+        let pid = daemon.pid();
+        // The warm-up's transactions end first.
+        run(engine, &mut Pace::Idle, seconds(SETTLED));
+        let before = memory(pid)?;
+        make(engine, calls, HELD_RATE);
+        run(engine, &mut Pace::Idle, seconds(SETTLED));
+        let held = engine.exchange.talking();
+        let up = memory(pid)?;
+        let each = (up.anonymous as f64 - before.anonymous as f64) / held.len().max(1) as f64;
+
+        let began = engine.now();
+        for (at, call) in held.iter().enumerate() {
+            let due = began + (at as f64 / HELD_RATE * 1e6) as u64;
+            while engine.now() < due {
+                engine.turn(due);
+            }
+            let now = engine.now();
+            engine.exchange.hang_up(*call, now);
+        }
+        drain(engine);
+        run(engine, &mut Pace::Idle, seconds(SETTLED));
+        let after = memory(pid)?;
+
+        self.report.count("calls_held", held.len() as u64);
+        self.report
+            .measure("at_rest_mb", before.resident as f64 / 1e6);
+        self.report
+            .measure("at_rest_anonymous_mb", before.anonymous as f64 / 1e6);
+        self.report.measure("bytes_a_call", each);
+        let grown = after.anonymous as f64 - before.anonymous as f64;
+        self.report.measure("kept_after_mb", grown / 1e6);
+        if held.len() as u64 != calls {
+            self.report
+                .fault(format!("{} of {calls} calls are up", held.len()));
+        }
+        Ok(())
+    }
+
+    /// Waits until so many answered calls are rows with their end and their decision; returns the seconds that took. A fault if it takes too long.
+    fn recorded(&mut self, expected: u64) -> Result<f64, Fault> {
+        let Server::Trunkline(_) = &self.server else {
+            return Ok(0.0);
+        };
+        let clock = Clock::start();
+        loop {
+            let found = records(&self.database)?;
+            let waited = clock.now();
+            if found >= expected {
+                return Ok(waited as f64 / 1e6);
+            }
+            if waited > seconds(RECORDED) {
+                self.report.fault(format!(
+                    "{found} of {expected} calls have a whole record after {RECORDED} s"
+                ));
+                return Ok(waited as f64 / 1e6);
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Adds a fault if log lines or messages of traces were left out.
+    fn promises(&mut self) -> io::Result<()> {
+        let Server::Trunkline(daemon) = &self.server else {
+            return Ok(());
+        };
+        for sample in left_out(&daemon.metrics()?) {
+            self.report.fault(format!("left out: {sample}"));
+        }
+        Ok(())
+    }
+
+    fn failures(&mut self, engine: &Engine, shape: Shape) {
+        for (failure, count) in &engine.exchange.tally.failures {
+            let is_expected = matches!(shape, Shape::Overload(_))
+                && matches!(failure, Failure::Refused(503) | Failure::NoAnswer);
+            if !is_expected {
+                self.report.fault(format!("{count} calls: {failure}"));
+            }
+        }
+        if let Server::Kamailio(kamailio) = &self.server
+            && !self.report.faults.is_empty()
+        {
+            let log = kamailio.log();
+            self.report.fault(format!("Kamailio's log ends: {log}"));
+        }
+    }
+}
+
+/// Returns the number of answered calls whose row has their end and their decision.
+fn records(database: &Path) -> Result<u64, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let count = Connection::open_with_flags(database, flags).and_then(|open| {
+        open.busy_timeout(Duration::from_secs(1))?;
+        let sql = "SELECT COUNT(*) FROM calls
+                   WHERE answered_at IS NOT NULL AND ended_at IS NOT NULL AND decision IS NOT NULL";
+        open.query_row(sql, [], |row| row.get::<_, i64>(0))
+    });
+    Ok(count.map_err(crate::seed::CannotFill::from)?.unsigned_abs())
+}
+
+/// Returns the samples that count what log and traces left out, where it is more than nothing.
+fn left_out(metrics: &str) -> Vec<&str> {
+    let counts = |line: &&str| {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        (name.contains("dropped") || name.contains("left_out"))
+            && (name.contains("log") || name.contains("trace"))
+            && !line.ends_with(" 0")
+    };
+    metrics.lines().filter(counts).collect()
+}
+
+/// Returns the microseconds a call of each kind of thread; threads of one name count together, whatever number their name ends with.
+fn by_thread(before: &ThreadTimes, after: &ThreadTimes, calls: f64) -> Value {
+    let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
+    for (thread, (name, spent)) in after {
+        let earlier = before.get(thread).map_or(0.0, |(_, earlier)| *earlier);
+        let kind =
+            name.trim_end_matches(|last: char| last.is_ascii_digit() || "-_ ".contains(last));
+        *kinds.entry(kind.to_owned()).or_default() += (spent - earlier) * 1e6 / calls;
+    }
+    let rounded = kinds
+        .into_iter()
+        .filter(|(_, micros)| *micros >= 0.1)
+        .map(|(kind, micros)| (kind, ((micros * 10.0).round() / 10.0).into()));
+    Value::Object(rounded.collect::<Map<_, _>>())
+}
+
+/// Fills the database of a stopped daemon with copies of its newest call, a minute apart, up to `count` calls, and measures pages of the list.
+///
+/// # Errors
+/// There is no daemon, or its database can't be filled.
+pub fn list(setting: &Setting, count: u32) -> Result<Report, Fault> {
+    /// Pages read before, and while, CPU is measured.
+    const PAGES: (u32, u32) = (5, 40);
+    let data = TempDir::new_in(&setting.scratch)?;
+    let sockets = Sockets::bind()?;
+    let mut report = Report::new(format!("list of {count} calls"));
+    let (server, parties) = start(setting, data.path(), &sockets)?;
+    let database = data.path().join("trunkline/trunkline.db");
+    let mut engine = Engine::new(sockets, &parties, Plan::default(), None, setting.room);
+    make(&mut engine, 1, 10.0);
+    drain(&mut engine);
+    let mut line = Line {
+        server,
+        database: database.clone(),
+        report: Report::new(""),
+    };
+    line.recorded(1)?;
+    let sockets = engine.into_sockets();
+    drop(line);
+
+    copies(&database, count).map_err(crate::seed::CannotFill::from)?;
+    // Pages are read as fast as they come, so the limit of requests is raised again.
+    let launch = Launch {
+        binary: setting.daemon.clone(),
+        data_dir: data.path().join("trunkline"),
+        runtime: Some(sockets.callee()?),
+        core: setting.cores.map(|(server, _)| server),
+        is_raised: true,
+        environment: setting.environment.clone(),
+    };
+    let server = launch.start()?;
+    let key = server.announcement.api_key.clone();
+    for (name, query) in [
+        ("cpu_ms_a_page", ""),
+        ("cpu_ms_a_page_of_a_status", "&status=failed"),
+        ("cpu_ms_a_page_of_a_number", "&number=%2B441632960999"),
+    ] {
+        let path = format!("/phone/calls?limit=20{query}");
+        let read = |times: u32| {
+            for _ in 0..times {
+                let (status, answer) = http::get(server.http, &path, Some(&key))?;
+                if status != 200 {
+                    return Err(io::Error::other(format!("{path}: {status} {answer}")));
+                }
+            }
+            Ok(())
+        };
+        read(PAGES.0)?;
+        let before = cpu_seconds(server.pid())?;
+        read(PAGES.1)?;
+        let spent = cpu_seconds(server.pid())? - before;
+        report.measure(name, spent * 1e3 / f64::from(PAGES.1));
+    }
+    Ok(report)
+}
+
+/// Copies the newest call with new ids, whatever columns its build has: a call in ten failed, and numbers differ.
+fn copies(file: &Path, count: u32) -> rusqlite::Result<()> {
+    let database = Connection::open(file)?;
+    let columns: Vec<String> = database
+        .prepare("SELECT name FROM pragma_table_info('calls')")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let value = |column: &String| match column.as_str() {
+        "id" | "session_id" => "randomblob(16)".to_owned(),
+        "started_at" | "ringing_at" | "answered_at" | "ended_at" => {
+            format!("{column} - 60000000 * (i + 1)")
+        }
+        "status" => "CASE i % 10 WHEN 3 THEN 'failed' ELSE status END".to_owned(),
+        "from_number" | "from_e164" => "printf('+44163296%04d', i % 5000)".to_owned(),
+        "caller_call_id" => "'call-' || i || '@pbx.example.com'".to_owned(),
+        _ => column.clone(),
+    };
+    let values: Vec<String> = columns.iter().map(value).collect();
+    let statement = format!(
+        "INSERT INTO calls ({}) WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})
+         SELECT {} FROM numbered, (SELECT * FROM calls ORDER BY started_at DESC LIMIT 1)",
+        columns.join(", "),
+        values.join(", ")
+    );
+    database.execute(&statement, [])?;
+    database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_left_out_is_a_fault() {
+        let metrics = "trunkline_log_lines_dropped_total 0\ntrunkline_traces_left_out_total 3\n\
+                       trunkline_sip_dropped_total 5\n# HELP trunkline_log_lines_dropped_total x 1\n";
+        assert_eq!(left_out(metrics), ["trunkline_traces_left_out_total 3"]);
+    }
+
+    #[test]
+    fn threads_of_one_kind_count_together() {
+        let at = |spent: [f64; 3]| {
+            BTreeMap::from([
+                (1, ("shard-0".to_owned(), spent[0])),
+                (2, ("shard-1".to_owned(), spent[1])),
+                (3, ("log".to_owned(), spent[2])),
+            ])
+        };
+        let found = by_thread(&at([1.0, 1.0, 1.0]), &at([1.5, 1.25, 1.0]), 1e4);
+        assert_eq!(found, json!({"shard": 75.0}));
+    }
+}
