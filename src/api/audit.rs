@@ -257,6 +257,7 @@ async fn page(
         next: last.map(|entry| paging.cursor(entry.seq)),
         items: entries.into_iter().map(AuditView::from).collect(),
         total,
+        total_is_bounded: false,
     })
 }
 

@@ -30,6 +30,9 @@ pub(super) struct Page<T> {
     pub(super) next: Option<String>,
     /// Number of matches, all pages together.
     pub(super) total: u64,
+    /// `true`: there are more matches than `total`, which lists of calls, contacts and deliveries count up to 10,000. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) total_is_bounded: bool,
 }
 
 /// Usual size of an item in octets, to reserve the buffer at once.
@@ -143,6 +146,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
             items: stored.items.into_iter().map(view).collect(),
             next: stored.next.map(|place| self.next(place)),
             total: stored.total,
+            total_is_bounded: stored.total_is_bounded,
         }
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
-use super::page::{Page, Position, fitting};
+use super::page::{COUNT_LIMIT, Page, Position, fitting};
 use super::transfers::last_transfers;
 use super::tx::Tx;
 use super::{CallTransfer, Store};
@@ -105,9 +105,6 @@ macro_rules! matching {
 }
 pub(super) use matching;
 
-/// Most calls that are counted on the calling thread; a larger count takes place on a reading thread.
-const MOST_COUNTED_INLINE: i64 = 10_000;
-
 impl CallFilter {
     /// Returns whether nothing but the time restricts the calls, so that an index alone finds them.
     const fn is_unrestricted(&self) -> bool {
@@ -127,22 +124,21 @@ impl Call {
     }
 }
 
-/// Returns the page of `limit` calls after a position, and none after their texts have reached 1 MiB. The matching calls are counted up to `most`.
+/// Returns the page of `limit` calls after a position, and none after their texts have reached 1 MiB.
 fn page(
     tx: &mut Tx,
     org: Uuid,
     filter: &CallFilter,
     (after, limit): (Position, u32),
-    most: i64,
 ) -> Result<Page<Call>, Error> {
     let items = items(tx, org, filter, after, i64::from(limit) + 1)?;
-    let total = count(tx, org, filter, most)?;
+    let total = count(tx, org, filter)?;
 
     let position = |call: &Call| Position {
         at: call.started_at,
         id: call.id,
     };
-    let mut page = Page::of(items, limit, total, position);
+    let mut page = Page::of(items, limit, total, position).bounded();
 
     let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
     let mut transfers = last_transfers(tx, org, &ids)?;
@@ -190,8 +186,8 @@ fn items(
     )
 }
 
-/// Returns the number of matching calls, up to `most`.
-fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, Error> {
+/// Returns the number of matching calls, up to [`COUNT_LIMIT`].
+fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter) -> Result<i64, Error> {
     let (total,): (i64,) = tx.exactly_one(
         concat!(
             "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
@@ -207,7 +203,7 @@ fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, 
             &filter.from.map_or(0, micros),
             &filter.to.map_or(i64::MAX, micros),
             &filter.trunk,
-            &most,
+            &COUNT_LIMIT,
         ],
     )?;
 
@@ -243,7 +239,7 @@ pub fn list(
 ) -> Result<Page<Call>, Error> {
     tx.snapshot()?;
     let place = (after.unwrap_or(Position::START), limit);
-    page(tx, org, filter, place, i64::MAX)
+    page(tx, org, filter, place)
 }
 
 impl Store {
@@ -264,19 +260,8 @@ impl Store {
             return listed.await;
         }
 
-        let (place, of) = ((after.unwrap_or(Position::START), limit), filter.clone());
-        let first = self.read_inline(move |tx| {
-            tx.snapshot()?;
-            page(tx, org, &of, place, MOST_COUNTED_INLINE)
-        });
-        let mut page = first.await?;
-        // The count was cut off: there may be more.
-        if page.total == MOST_COUNTED_INLINE.unsigned_abs() {
-            let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
-            page.total = total.await?.unsigned_abs();
-        }
-
-        Ok(page)
+        self.read_inline(move |tx| list(tx, org, &filter, after, limit))
+            .await
     }
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, to_json};
 use super::error::{Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
-use super::page::{Page, Position};
+use super::page::{COUNT_LIMIT, Page, Position};
 use super::rows::Insert;
 use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
@@ -401,14 +401,16 @@ pub fn page(
     )?;
 
     let (total,): (i64,) = tx.exactly_one(
-        "SELECT COUNT(*) FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)",
-        &[&org, &webhook, &state],
+        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM webhook_deliveries
+         WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3) LIMIT $4) AS matching",
+        &[&org, &webhook, &state, &COUNT_LIMIT],
     )?;
 
-    Ok(Page::of(items, limit, total, |delivery| Position {
+    let position = |delivery: &Delivery| Position {
         at: delivery.created_at,
         id: delivery.id,
-    }))
+    };
+    Ok(Page::of(items, limit, total, position).bounded())
 }
 
 /// Returns the delivery of this id, with its body.

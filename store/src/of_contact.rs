@@ -10,7 +10,7 @@ use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
 use super::identify::phone_key;
-use super::page::{PAGE_OCTETS, Page, Position};
+use super::page::{COUNT_LIMIT, PAGE_OCTETS, Page, Position};
 use super::transfers::CallTransfer;
 use super::tx::Tx;
 use super::value::Param;
@@ -104,10 +104,7 @@ pub fn calls(
     Ok((whole, next))
 }
 
-/// Most contacts of a search that are counted.
-const MOST_COUNTED: i64 = 10_000;
-
-/// Returns a page of the org's contacts that match all given fields, newest first. The total of a search is 10,000 at most.
+/// Returns a page of the org's contacts that match all given fields, newest first.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -146,7 +143,7 @@ pub fn page(
                 given + 1
             );
             let mut values = values.clone();
-            values.push(&MOST_COUNTED);
+            values.push(&COUNT_LIMIT);
             let (total,) = tx.exactly_one(counted, &values)?;
             total
         }
@@ -162,10 +159,11 @@ pub fn page(
     values.extend([&after.at as &dyn Param, &after.id, &most]);
     let items = tx.all(listed, &values)?;
 
-    Ok(Page::of(items, limit, total, |row: &Contact| Position {
+    let position = |row: &Contact| Position {
         at: row.created_at,
         id: row.id,
-    }))
+    };
+    Ok(Page::of(items, limit, total, position).bounded())
 }
 
 /// Returns the number by which the contact's calls are found. `None` for a verified number of the org itself, since calls of other people

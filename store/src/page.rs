@@ -42,7 +42,14 @@ pub struct Page<Item> {
     pub next: Option<Position>,
     /// Number of matching items on all pages.
     pub total: u64,
+    /// True if the count stopped at `total`, [`COUNTED`], and there are more.
+    pub total_is_bounded: bool,
 }
+
+/// Most items that lists which grow with an org's calls count: to count a million takes longer than to read a page.
+pub const COUNTED: u64 = 10_000;
+/// Bound of a statement that counts: one more shows that there are more.
+pub(super) const COUNT_LIMIT: i64 = COUNTED.cast_signed() + 1;
 
 impl Position {
     /// Position before the first item. The first page uses it, so that one statement and one index serve every page.
@@ -71,7 +78,15 @@ impl<Item> Page<Item> {
             items,
             next,
             total: total.unsigned_abs(),
+            total_is_bounded: false,
         }
+    }
+
+    /// Shows a count beyond [`COUNTED`] as that.
+    pub(super) fn bounded(mut self) -> Self {
+        self.total_is_bounded = self.total > COUNTED;
+        self.total = self.total.min(COUNTED);
+        self
     }
 
     /// Converts each item.
@@ -80,6 +95,7 @@ impl<Item> Page<Item> {
             items: self.items.into_iter().map(map).collect::<Result<_, E>>()?,
             next: self.next,
             total: self.total,
+            total_is_bounded: self.total_is_bounded,
         })
     }
 }

@@ -206,7 +206,7 @@ fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, agents:
             (rows(visitor, items(found), agents, empty))
             @if total > 0 {
                 div.pages {
-                    span.soft { (total) @if total == 1 { " call" } @else { " calls" } }
+                    span.soft { @if found["total_is_bounded"] == true { "more than " } (total) @if total == 1 { " call" } @else { " calls" } }
                     @if !wanted.cursor.is_empty() {
                         a.button href=(visitor.path(&format!("calls{}", wanted.query(&[])))) { "Newest" }
                     }

@@ -71,6 +71,7 @@ pub(crate) async fn list(
                 items: Vec::new(),
                 next: None,
                 total: 0,
+                total_is_bounded: false,
             }
         }
         Err(error) => return Err(error.into()),
@@ -151,7 +152,11 @@ fn merge(
     Page {
         items: calls.into_iter().map(CallView::from).collect(),
         next,
-        total: (stored.total + not_stored).saturating_sub(no_more),
+        total: match stored.total_is_bounded {
+            true => stored.total,
+            false => (stored.total + not_stored).saturating_sub(no_more),
+        },
+        total_is_bounded: stored.total_is_bounded,
     }
 }
 
@@ -219,7 +224,12 @@ mod tests {
             at: call.started_at,
             id: call.id,
         });
-        trunkline_store::Page { items, next, total }
+        trunkline_store::Page {
+            items,
+            next,
+            total,
+            total_is_bounded: false,
+        }
     }
 
     fn shown(page: &Page<CallView>) -> Vec<(u128, Status)> {

@@ -42,6 +42,7 @@ pub(crate) async fn list(
             .map(|voice| voice.id.to_string()),
         items: items.to_vec(),
         total: voices.len() as u64,
+        total_is_bounded: false,
     })
 }
 

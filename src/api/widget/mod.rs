@@ -70,7 +70,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/widget/contacts",
         "listContacts",
-        "The org's contacts, newest first. With a filter `total` counts 10,000 at most",
+        "The org's contacts, newest first",
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
