@@ -174,7 +174,13 @@ fn fit_in(data: &Metadata, national: &str) -> Fit {
 }
 
 fn has(kind: &Descriptor, national: &str) -> bool {
-    pattern::is_match(kind.national_number().as_str(), national)
+    // The lengths are those of the expression, and quicker to compare.
+    let lengths = kind.possible_length();
+    let has_length = lengths.is_empty()
+        || lengths
+            .iter()
+            .any(|length| usize::from(*length) == national.len());
+    has_length && pattern::is_match(kind.national_number().as_str(), national)
 }
 
 /// Prefixes that were dialled before a national number once, and that phone systems still write, by country code: Mexico's before 2019.
