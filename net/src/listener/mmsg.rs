@@ -21,9 +21,10 @@ use trunkline_sip::fault::Unreachable;
 
 /// Most datagrams of one system call.
 pub const BATCH: usize = 64;
-
 /// Buffer size of one datagram: no UDP payload is longer, so none is ever truncated.
 const ROOM: usize = 65_536;
+/// Distance of two such buffers. At a power of two the datagrams of a batch would share a few sets of the caches, and displace each other.
+const STRIDE: usize = ROOM + 17 * 64;
 
 /// Buffer for the control messages of a received datagram: packet info (40 octets), a timestamp (32) and the overflow count (24), or an
 /// extended error.
@@ -61,7 +62,7 @@ pub(super) struct Incoming {
 impl Incoming {
     fn make_room(&mut self) {
         // The kernel maps zeroed pages lazily: only pages that long datagrams touch become resident.
-        self.octets = vec![0; BATCH * ROOM];
+        self.octets = vec![0; BATCH * STRIDE];
         // SAFETY: sockaddr_storage is plain integers, for which zero is valid.
         self.names = vec![unsafe { mem::zeroed() }; BATCH];
         self.controls = vec![Control([0; CONTROL]); BATCH];
@@ -72,7 +73,7 @@ impl Incoming {
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (&Arrival, &[u8])> {
         self.arrivals
             .iter()
-            .zip(self.octets.chunks_exact(ROOM))
+            .zip(self.octets.chunks_exact(STRIDE))
             .map(|(arrival, room)| (arrival, &room[..arrival.length]))
     }
 
@@ -98,7 +99,7 @@ impl Incoming {
             unsafe { mem::zeroed() };
         let (names, controls) = (self.names.as_mut_ptr(), self.controls.as_mut_ptr());
 
-        for (at, room) in self.octets.chunks_exact_mut(ROOM).enumerate() {
+        for (at, room) in self.octets.chunks_exact_mut(STRIDE).enumerate() {
             iovecs[at] = libc::iovec {
                 iov_base: room.as_mut_ptr().cast(),
                 iov_len: ROOM,
