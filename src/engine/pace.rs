@@ -1,21 +1,20 @@
 //! Pauses between turns of a busy shard, so that datagrams are received, handled and sent in batches.
 //!
-//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it polls once per step.
+//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it polls once per step. The step is all that this may cost a
+//! message, at any rate: a shard with more to do has longer turns, and so larger batches, by itself.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// Step between two turns when busy, and when very busy. A message waits for half a step on average.
-const STEP: Duration = Duration::from_micros(500);
-const LONG_STEP: Duration = Duration::from_millis(1);
+/// Step between two turns when busy. A message waits for half a step on average.
+const STEP: Duration = Duration::from_micros(200);
 
 /// Period over which datagrams are counted.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Datagrams in a period that make a shard busy, about 500 calls a second, and very busy, about 2,000.
+/// Datagrams in a period that make a shard busy: about 500 calls a second.
 const BUSY: usize = 50;
-const VERY_BUSY: usize = 200;
 
 /// Pace of one shard.
 #[derive(Debug)]
@@ -26,8 +25,7 @@ pub(crate) struct Pace {
     window: Moment,
     /// Datagrams since the period began.
     counted: usize,
-    /// Current step; `None` unless the shard is busy.
-    step: Option<Duration>,
+    is_busy: bool,
 }
 
 impl Pace {
@@ -36,7 +34,7 @@ impl Pace {
             turned_at: now,
             window: now,
             counted: 0,
-            step: None,
+            is_busy: false,
         }
     }
 
@@ -47,11 +45,7 @@ impl Pace {
         if elapsed >= WINDOW {
             // A turn, or the time the shard slept, may be longer than a period; so compare rates, not counts.
             let rate = self.counted as u128 * WINDOW.as_micros() / elapsed.as_micros();
-            self.step = match usize::try_from(rate).unwrap_or(usize::MAX) {
-                VERY_BUSY.. => Some(LONG_STEP),
-                BUSY.. => Some(STEP),
-                _ => None,
-            };
+            self.is_busy = rate >= BUSY as u128;
             self.window = now;
             self.counted = 0;
         }
@@ -64,14 +58,14 @@ impl Pace {
 
     /// Returns true if the next turn comes without an input.
     pub(crate) const fn is_busy(&self) -> bool {
-        self.step.is_some()
+        self.is_busy
     }
 
     /// Returns how long a busy shard pauses before its next turn, zero if the last turn took long. `None` unless it is
     /// busy: the shard then waits for an input.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
-        let step = self.step?;
-        Some(step.saturating_sub(now.since(self.turned_at)))
+        let elapsed = now.since(self.turned_at);
+        self.is_busy.then(|| STEP.saturating_sub(elapsed))
     }
 }
 
@@ -109,19 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_very_busy_rests_longer() {
-        let (pace, now) = paced(100, 30);
-        assert_eq!(pace.rest(now), Some(LONG_STEP));
-        assert_eq!(pace.rest(now + STEP), Some(LONG_STEP - STEP));
-    }
-
-    #[test]
     fn a_turn_longer_than_a_window_is_busy() {
         let mut pace = Pace::new(START);
         pace.received(2_048);
         let now = START + WINDOW * 6;
         pace.turn(now);
-        assert_eq!(pace.rest(now), Some(LONG_STEP));
+        assert_eq!(pace.rest(now), Some(STEP));
     }
 
     #[test]

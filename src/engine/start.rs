@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use trunkline_bounds::Shares;
@@ -359,7 +360,10 @@ impl Shared {
         let shard = self.shard(index, sockets);
         std::thread::Builder::new()
             .name(format!("shard-{index}"))
-            .spawn(move || runtime.block_on(shard.run(outlet)))
+            .spawn(move || {
+                wake_on_time();
+                runtime.block_on(shard.run(outlet));
+            })
     }
 
     /// Shares of the node whose metrics a shard sets: those of all shards are the same, so that one sets them.
@@ -451,6 +455,14 @@ impl Shared {
             foreign: self.router.shards().iter().map(|_| Vec::new()).collect(),
         }
     }
+}
+
+/// Lets the pauses of this thread end when they should: by default the kernel adds up to 50 microseconds to join wake-ups.
+fn wake_on_time() {
+    /// The shortest that the kernel takes, in nanoseconds.
+    const SLACK: NonZeroU64 = NonZeroU64::MIN;
+    // If the system refuses, a shard's pauses are a little longer.
+    let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
 }
 
 /// Returns the number of media threads: half of the processors, since the shards and the runtime need theirs.

@@ -6,41 +6,33 @@ use std::sync::OnceLock;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::log_queue::{LogGuard, LogQueue};
 use super::redact::{is_credential, scrub};
 use crate::config::{Log, LogFormat};
 
-/// Lines that may wait for standard error. One more is dropped, and counted.
-const MAX_WAITING: usize = 16_384;
-
-/// Counts the dropped lines, once logging has started.
-static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+/// The queue of the process, once logging has started.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// Starts logging for the whole process; a second call changes nothing.
 ///
 /// A separate thread writes the lines, since the reader of standard error may be slow and a shard never waits. Dropping the guard gives that thread a
 /// second to write the queued lines.
-#[must_use = "what is logged after the guard is dropped is lost"]
-pub fn start(log: &Log) -> WorkerGuard {
-    let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(MAX_WAITING)
-        .lossy(true)
-        .thread_name("log")
-        .finish(io::stderr());
+pub fn start(log: &Log) -> LogGuard {
+    let (queue, guard) = LogQueue::start(io::stderr());
     // Both fail at a second call only.
-    let _ = DROPPED.set(writer.error_counter());
-    let _ = tracing::subscriber::set_global_default(subscriber(log, writer));
+    let _ = QUEUE.set(queue.clone());
+    let _ = tracing::subscriber::set_global_default(subscriber(log, queue));
     guard
 }
 
 /// Returns the number of lines that were dropped because too many waited for standard error.
 pub(super) fn dropped_lines() -> usize {
-    DROPPED.get().map_or(0, ErrorCounter::dropped_lines)
+    QUEUE.get().map_or(0, LogQueue::dropped)
 }
 
 fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync

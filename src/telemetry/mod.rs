@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod log;
+mod log_queue;
 pub mod metrics;
 pub mod process;
 pub mod redact;

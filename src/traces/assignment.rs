@@ -7,10 +7,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher as _, Hash};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use smallvec::SmallVec;
 use trunkline_bounds::PartnerShare;
 use trunkline_calls::wall_clock::WallOffset;
@@ -46,13 +47,25 @@ pub(super) enum LegReport {
 
 /// Keyed fingerprints, kept instead of texts: peers choose their texts, and may make them long. Without the keys, nobody can make two texts
 /// with one fingerprint.
-#[derive(Debug, Default)]
-struct Fingerprints([RandomState; 2]);
+#[derive(Debug)]
+struct Fingerprints {
+    keys: (u64, u64),
+}
+
+impl Default for Fingerprints {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self {
+            keys: (random.hash_one(0), random.hash_one(1)),
+        }
+    }
+}
 
 impl Fingerprints {
     fn of<T: Hash + ?Sized>(&self, parts: &T) -> u128 {
-        let [high, low] = &self.0;
-        u128::from(high.hash_one(parts)) << 64 | u128::from(low.hash_one(parts))
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        parts.hash(&mut hasher);
+        hasher.finish128().as_u128()
     }
 
     /// The transaction that a message belongs to, if it is an INVITE, or its ACK, CANCEL or answer.
@@ -73,6 +86,41 @@ impl Fingerprints {
         // A kept message has no password any more, and the INVITE that begins the call has it still.
         let uri = scan::struck_uri(request_uri);
         self.of(&(texts, &*uri, peer))
+    }
+}
+
+/// Table by fingerprints, or by ids of ours: nobody else chooses such keys, and they are random enough to need no hash of their own.
+pub(super) type Table<K, V> = HashMap<K, V, BuildHasherDefault<FoldedKey>>;
+
+/// Folds a key of 16 octets into the number by which a [`Table`] finds it.
+#[derive(Debug, Default)]
+pub(super) struct FoldedKey(u64);
+
+impl Hasher for FoldedKey {
+    fn finish(&self) -> u64 {
+        // A table takes its place from the lower bits.
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for part in octets.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // An odd factor spreads every bit of an id, of which some are the same for all calls of a node, over the upper ones.
+        self.0 = (self.0.rotate_left(32) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.write(&key.to_le_bytes());
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // Every key has the same length.
     }
 }
 
@@ -110,10 +158,10 @@ struct KnownCall {
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     /// By the fingerprint of our tag.
-    dialogs: HashMap<u128, Dialog>,
+    dialogs: Table<u128, Dialog>,
     /// By the fingerprint of the transaction of a peer's INVITE.
-    invites: HashMap<u128, TracedLeg>,
-    calls: HashMap<Uuid, KnownCall>,
+    invites: Table<u128, TracedLeg>,
+    calls: Table<Uuid, KnownCall>,
     /// Ended calls, in order.
     over: VecDeque<(Moment, Uuid)>,
     fingerprints: Fingerprints,

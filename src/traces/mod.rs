@@ -324,8 +324,9 @@ pub fn messages_in(path: &Path) -> io::Result<Vec<Captured>> {
 }
 
 fn keep(traces: &Weak<Traces>) {
-    // Calls have priority over their traces. If the system refuses, all threads run alike.
-    let _ = rustix::process::nice(5);
+    // Calls have priority over their traces, but not so much that a busy shard's messages find no room. If the system refuses, all threads run
+    // alike.
+    let _ = rustix::process::setpriority_process(None, 5);
     loop {
         std::thread::park_timeout(SWEEP_INTERVAL);
         let Some(traces) = traces.upgrade() else {

@@ -17,6 +17,7 @@ use tracing::Span;
 use super::acting::Acting;
 use super::caller::{Caller, Presence};
 use super::error::{Broke, Error};
+use super::priority::give_way;
 use super::server::{Purpose, Remote};
 use super::tx::Tx;
 
@@ -238,7 +239,10 @@ impl Shared {
         let (tasks, coming) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("database".to_owned())
-            .spawn(move || serve(&coming, tx))
+            .spawn(move || {
+                give_way();
+                serve(&coming, tx);
+            })
             .map_err(Broke::Thread)?;
         Ok(Worker { tasks, thread })
     }

@@ -298,6 +298,9 @@ impl<T> Journal<T> {
     /// [`Closed`]: the journal has closed before.
     pub async fn synced(&self, position: FactPosition) -> Result<(), Closed> {
         let mut synced = self.synced.clone();
+        if synced.borrow().position < position {
+            self.appender.queue.hurry();
+        }
         synced
             .wait_for(|synced| synced.position >= position)
             .await

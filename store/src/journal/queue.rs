@@ -26,6 +26,8 @@ struct State<T> {
     is_closed: bool,
     /// Asks the writer to start the next segment, even if no fact waits.
     is_nudged: bool,
+    /// Asks the writer to gather no further facts: somebody waits for those that are queued.
+    is_hurried: bool,
 }
 
 /// Consecutive facts, and their lines.
@@ -61,6 +63,7 @@ impl<T> Queue<T> {
             waiting: Batch::after(FactPosition(0), Vec::new(), Vec::new()),
             is_closed: false,
             is_nudged: false,
+            is_hurried: false,
         };
         Self {
             state: Mutex::new(state),
@@ -130,6 +133,22 @@ impl<T> Queue<T> {
         !state.waiting.facts.is_empty() || state.is_nudged
     }
 
+    /// Waits while facts gather, for this long at most; not at all if somebody waits for one of them, or the queue is closed.
+    pub(super) fn gather(&self, at_most: Duration) {
+        let gathers = |state: &mut State<T>| !state.is_hurried && !state.is_closed;
+        // A panic of another thread, or the end of the time: either way the writer goes on with what is there.
+        drop(
+            self.filled
+                .wait_timeout_while(self.state(), at_most, gathers),
+        );
+    }
+
+    /// Asks the writer to write what is queued without gathering more.
+    pub(super) fn hurry(&self) {
+        self.state().is_hurried = true;
+        self.filled.notify_one();
+    }
+
     /// Wakes the writer, and asks it to start the next segment.
     pub(super) fn nudge(&self) {
         self.state().is_nudged = true;
@@ -149,6 +168,7 @@ impl<T> Queue<T> {
     /// Takes all queued facts; `spare` is empty and becomes the buffer for the lines to come.
     pub(super) fn take(&self, spare: Vec<u8>) -> Batch<T> {
         let mut state = self.state();
+        state.is_hurried = false;
         // The next batch is likely as large as this one; the bound keeps one burst from fixing the size of all later
         // ones.
         let room = Vec::with_capacity(state.waiting.facts.len().min(ROOM));
@@ -250,6 +270,28 @@ mod tests {
         let rest = &batch.lines[batch.written..];
         assert!(rest.ends_with(b"\"d\"\n") && rest.len() * 4 == batch.lines.len());
         assert_eq!(handed(), 0);
+    }
+
+    #[test]
+    fn facts_gather_unless_somebody_waits_for_them() {
+        const FOR_EVER: Duration = Duration::from_secs(3_600);
+        let queue = Queue::new(10, OCTETS);
+        push(&queue, &mut vec!['a']).unwrap();
+        queue.hurry();
+        queue.gather(FOR_EVER);
+        assert_eq!(queue.take(Vec::new()).facts, ['a']);
+
+        push(&queue, &mut vec!['b']).unwrap();
+        std::thread::scope(|scope| {
+            let gathered = scope.spawn(|| queue.gather(FOR_EVER));
+            push(&queue, &mut vec!['c']).unwrap();
+            queue.hurry();
+            gathered.join().unwrap();
+        });
+        assert_eq!(queue.take(Vec::new()).facts, ['b', 'c']);
+
+        queue.close();
+        queue.gather(FOR_EVER);
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::position::FactPosition;
 
-/// Most facts in memory; others are read from their segment.
-const ROOM: usize = 16_384;
+/// Most facts in memory; others are read from their segment, which costs several times as much. A shard at its capacity makes as many in most of a
+/// second, in which the store has taken them.
+const ROOM: usize = 32_768;
 
 /// One write.
 #[derive(PartialEq, Eq, Debug)]

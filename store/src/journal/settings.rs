@@ -9,7 +9,7 @@ pub struct Settings {
     pub queue_facts: usize,
     /// Most octets of the lines of these facts. Beyond them no fact is taken either.
     pub queue_octets: usize,
-    /// Time for which facts are gathered before they are written and synced together.
+    /// Time for which facts are gathered before they are written and synced together, unless somebody waits for one of them.
     pub gather: Duration,
     /// Length at which the next segment is started.
     pub segment_octets: u64,
@@ -34,7 +34,7 @@ impl Default for Settings {
         Self {
             queue_facts: 65_536,
             queue_octets: 128 << 20,
-            gather: Duration::from_millis(10),
+            gather: Duration::from_millis(50),
             segment_octets: 8 << 20,
             segment_age: Duration::from_secs(3_600),
             spool_octets: 4 << 30,

@@ -17,6 +17,7 @@ use super::recent::RecentWrite;
 use super::segment::{Disk, Open, Segment};
 use super::settings::Settings;
 use super::shared::Shared;
+use crate::priority::give_way;
 
 /// Capacity in octets that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
@@ -49,7 +50,10 @@ impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
     pub(super) fn start(self) -> io::Result<()> {
         std::thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || self.run())
+            .spawn(move || {
+                give_way();
+                self.run();
+            })
             .map(drop)
     }
 }
@@ -88,7 +92,7 @@ impl<T, D: Disk> Writer<T, D> {
                 return;
             }
 
-            std::thread::sleep(self.settings.gather);
+            self.queue.gather(self.settings.gather);
             self.keep();
             (self.settings.on_depth)(self.queue.depth());
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// More facts than stay in memory, so that they are read back from disk.
-const MANY: u32 = 20_000;
+const MANY: u32 = 40_000;
 
 /// Opens a journal with that many facts in one segment, and returns the segment's path.
 async fn spooled(
