@@ -69,6 +69,17 @@ impl Pace {
     }
 }
 
+/// Sleeps while datagrams gather, unless INVITEs are queued. Sleeping is fine: the thread serves nothing but this shard.
+pub(super) fn gather(rest: Duration, are_traces_behind: bool, has_queued_invites: bool) {
+    // On a processor of its own the thread that keeps traces has caught up by the next turn. On a shared one it gets a part of this shard's time: the
+    // calls of a flood are what waits, not the traces.
+    if are_traces_behind {
+        std::thread::sleep(STEP);
+    } else if !has_queued_invites && !rest.is_zero() {
+        std::thread::sleep(rest);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trunkline_calls::peers::Peers;
@@ -28,7 +27,7 @@ use super::effect_runner::EffectRunner;
 use super::inbox::{ForwardedMessage, InboxReceiver, Input, ShardRouter};
 use super::invite_queue::{Fate, InviteQueue};
 use super::observe::Observer;
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use crate::directory::Directory;
 use crate::memory;
 
@@ -74,7 +73,8 @@ impl Shard {
         loop {
             let first = match self.pace.rest(clock::now()) {
                 Some(rest) => {
-                    self.gather(rest);
+                    let is_behind = self.effect_runner.tap.is_behind();
+                    pace::gather(rest, is_behind, !self.invite_queue.is_empty());
                     None
                 }
                 None => self.wait_for_work(&mut outlet).await,
@@ -87,14 +87,6 @@ impl Shard {
                 Ok(ControlFlow::Continue(())) => {}
                 Err(_) => self.after_panic(clock::now()),
             }
-        }
-    }
-
-    /// Sleeps while datagrams gather, unless INVITEs are queued. Sleeping is fine: the thread serves nothing but this
-    /// shard.
-    fn gather(&self, rest: Duration) {
-        if self.invite_queue.is_empty() && !rest.is_zero() {
-            std::thread::sleep(rest);
         }
     }
 

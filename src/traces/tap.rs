@@ -111,6 +111,11 @@ impl Tap {
             || first.is_some_and(|mark| now.since(mark.at) >= SWEEP_INTERVAL)
     }
 
+    /// Returns true if the thread that keeps traces is behind, so that messages will be left out unless it gets to run.
+    pub fn is_behind(&self) -> bool {
+        self.batch.size() > MAX_BATCH / 2
+    }
+
     /// Hands on everything, for a shard that ends. Waits for the queue's lock.
     pub fn leave(&mut self) {
         let Some(queue) = &self.queue else {

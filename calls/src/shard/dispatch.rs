@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use trunkline_model::view::{OrgView, View};
+use trunkline_model::view::{OrgView, Source, View};
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::{Flow, Transport};
@@ -346,7 +346,12 @@ impl Calls {
 
         match message.method() {
             Method::Invite => self.invite(endpoint, view, flow, message, now),
-            Method::Options => self.core.answer_options(endpoint, message, flow),
+            Method::Options => {
+                if view.by_source(flow.peer.ip()) != Source::Unknown {
+                    endpoint.expect_probes(&flow);
+                }
+                self.core.answer_options(endpoint, message, flow);
+            }
             Method::Bye
             | Method::Prack
             | Method::Update

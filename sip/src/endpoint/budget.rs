@@ -39,6 +39,8 @@ struct Account {
     source: u64,
     octets: u32,
     is_proven: bool,
+    /// The source is known to send OPTIONS.
+    is_prober: bool,
     at: Moment,
 }
 
@@ -84,6 +86,18 @@ impl Budget {
         }
     }
 
+    /// Marks a source whose OPTIONS are to be answered however many they are.
+    pub(super) fn expect_probes(&mut self, peer: IpAddr, now: Moment) {
+        self.account(peer, now).is_prober = true;
+    }
+
+    /// Returns whether the answer to an OPTIONS isn't charged: its source is verified, or known to send them. Each answer has twice the size of its
+    /// request at most, so that it makes little of a forged one.
+    pub(super) fn owes_probes(&mut self, peer: IpAddr, now: Moment) -> bool {
+        let account = self.account(peer, now);
+        account.is_proven || account.is_prober
+    }
+
     fn account(&mut self, peer: IpAddr, now: Moment) -> &mut Account {
         if self.places.is_empty() {
             self.places = vec![Account::default(); SOURCES];
@@ -110,6 +124,7 @@ impl Budget {
                     source: hash,
                     octets: BURST,
                     is_proven: false,
+                    is_prober: false,
                     at: now,
                 };
                 at
@@ -211,6 +226,21 @@ mod tests {
         budget.prove(address(1), START);
         let challenged = (0..5_000).filter(|_| budget.pay(address(1), 400, 600, START));
         assert_eq!(challenged.count(), 5_000, "a busy proxy");
+    }
+
+    #[test]
+    fn probes_of_known_sources_are_owed() {
+        let mut budget = Budget::new(&mut Entropy::from_seed([1; 32]));
+        assert!(!budget.owes_probes(address(1), START));
+        budget.expect_probes(address(1), START);
+        budget.prove(address(2), START);
+        for (number, owed) in [(1, true), (2, true), (3, false)] {
+            assert_eq!(budget.owes_probes(address(number), START), owed, "{number}");
+        }
+        assert!(
+            !budget.pay(address(1), 100, 40_000, START),
+            "nothing else is"
+        );
     }
 
     #[test]

@@ -211,6 +211,13 @@ impl Endpoint {
         self.print_response(request, *flow, response, tag);
     }
 
+    /// Answers every further OPTIONS from an address that somebody has entered as a peer's: monitors send hundreds a second.
+    pub fn expect_probes(&mut self, flow: &Flow) {
+        if !flow.transport.is_reliable() {
+            self.budget.expect_probes(flow.peer.ip(), self.latest);
+        }
+    }
+
     fn print_response(
         &mut self,
         request: &Message<'_>,
@@ -250,10 +257,10 @@ impl Endpoint {
             answer = outbox.rewrite_last(compact_challenge).len();
         }
 
-        let is_paid_for = answer <= most
-            && self
-                .budget
-                .pay(flow.peer.ip(), brought, answer, self.latest);
+        let (peer, now) = (flow.peer.ip(), self.latest);
+        let is_owed = request.method() == Method::Options && self.budget.owes_probes(peer, now);
+        let is_paid_for =
+            answer <= most && (is_owed || self.budget.pay(peer, brought, answer, now));
 
         if !is_paid_for {
             self.shared.outbox.drop_last();

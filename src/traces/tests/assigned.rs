@@ -85,6 +85,27 @@ const OF_INVITE: &str = "CSeq: 1 INVITE\r\n";
 
 /// Victim's and attacker's calls have one Call-ID, and the attacker's messages name the victim's session.
 #[test]
+fn a_shard_knows_when_its_traces_are_behind() {
+    let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
+    let mut tap = traces.tap(0);
+    let octets = message("INVITE sip:a SIP/2.0", "a", 60_000);
+    let mut note = |tap: &mut Tap| {
+        tap.note(Moment::from_secs(1), flow(), false, &octets);
+        tap.hand_on();
+    };
+
+    // A batch waits in the queue, and another begins to fill behind it.
+    let behind = (1..100).find(|_| {
+        note(&mut tap);
+        tap.is_behind()
+    });
+    assert!(behind.is_some_and(|messages| messages > 10), "{behind:?}");
+    traces.sweep(clock());
+    note(&mut tap);
+    assert!(!tap.is_behind());
+}
+
+#[test]
 fn calls_with_one_call_id_have_their_own_messages_alone() {
     let traces = Traces::unattended(1, None, None, around(|| NOW)).unwrap();
     let mut tap = traces.tap(0);

@@ -36,6 +36,33 @@ fn a_flood_that_nobody_accepts_leaves_nothing() {
 }
 
 #[test]
+fn a_peer_that_was_entered_gets_an_answer_to_every_options() {
+    for is_entered in [false, true] {
+        let mut endpoint = small();
+        let flow = flow(Transport::Udp);
+        if is_entered {
+            endpoint.expect_probes(&flow);
+        }
+        for number in 0..2_000 {
+            let octets = numbered("OPTIONS", number);
+            let Received::Request(message) = endpoint.receive(&octets, flow, START) else {
+                panic!("no request");
+            };
+            // The answer is larger than the request, as one is that lists what can be done here.
+            let head = format!("Allow: {}\r\n", "A".repeat(octets.len() / 2));
+            let answer = Response {
+                head: head.as_bytes(),
+                ..Response::bare(200)
+            };
+            endpoint.respond_stateless(&message, &flow, &answer);
+            endpoint.clear_transmits();
+        }
+        let stats = endpoint.stats();
+        assert_eq!(stats.withheld == 0, is_entered, "{stats:?}");
+    }
+}
+
+#[test]
 fn accepted_transactions_and_their_tombstones_are_bounded() {
     let mut endpoint = small();
     let flow = flow(Transport::Udp);
