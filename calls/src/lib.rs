@@ -82,6 +82,7 @@ mod own_request;
 pub mod pbx;
 mod peer_liveness;
 pub mod peers;
+mod preloaded_route;
 mod privacy;
 mod proven_sources;
 mod provisional;

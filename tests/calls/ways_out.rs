@@ -87,6 +87,13 @@ fn a_pbx_behind_a_proxy_is_called_by_the_path_of_its_register() {
     let answer = edge.register(&format!("Contact: <{contact}>\r\n{elsewhere}"));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     assert!(answer.header("Path").is_none(), "{answer:?}");
+
+    // A strict router would take our Request-URI for another one (RFC 3327 §4 requires lr).
+    let strict = format!("Path: <sip:edge@{}>\r\n", edge.address());
+    let answer = edge.register(&format!("Contact: <{contact}>\r\n{strict}"));
+    assert_eq!(answer.status(), Some(400), "{answer:?}");
+    let warning = answer.header("Warning").expect("a reason");
+    assert!(warning.contains("no lr parameter"), "{warning}");
 }
 
 #[test]

@@ -325,8 +325,16 @@ impl Registrar {
             });
         }
 
-        let Ok(path) = register_request::path(message, flow.peer.ip()) else {
-            return self.answer(endpoint, request, 400, |_| {});
+        let path = match register_request::path(message, flow.peer.ip()) {
+            Ok(path) => path,
+            Err(fault) => {
+                return self.answer(endpoint, request, 400, |head| {
+                    head.fmt(
+                        "Warning",
+                        format_args!("399 trunkline \"The Path can't be used: {fault}\""),
+                    );
+                });
+            }
         };
         let is_by_path = path.is_some();
         let sender = Sender {

@@ -8,12 +8,12 @@ use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::wire::{HeaderName, Message};
 
+use crate::preloaded_route::{self, PreloadedRouteFault};
+
 /// Longer Contact URIs are refused.
 const LONGEST_URI: usize = 512;
 /// Longer instance names are left out.
 const LONGEST_INSTANCE: usize = 128;
-/// Hops of a path. With more the request is malformed.
-const MOST_HOPS: usize = 8;
 /// Contacts of one request. With more it is malformed.
 const MOST: usize = 20;
 /// Expiry in place of an unreadable one (RFC 3261 §10.2.1.1).
@@ -37,28 +37,13 @@ pub(super) enum RegisterRequest {
 pub(super) fn path(
     message: &Message<'_>,
     source: IpAddr,
-) -> Result<Option<Box<str>>, RegisterFault> {
-    let mut route = String::new();
-    for (place, element) in message.elements(HeaderName::Path).enumerate() {
-        let hop = NameAddr::parse(element).map_err(|_| RegisterFault::Malformed)?;
-        let uri = hop.parse_uri().map_err(|_| RegisterFault::Malformed)?;
-        let text = std::str::from_utf8(hop.uri).map_err(|_| RegisterFault::Malformed)?;
-        let is_sip = matches!(uri.scheme, Scheme::Sip | Scheme::Sips);
-        if !is_sip || place >= MOST_HOPS || text.len() > LONGEST_URI {
-            return Err(RegisterFault::Malformed);
-        }
-        let address = uri.host.address().filter(|_| place == 0);
-        if address.is_some_and(|address| address.to_canonical() != source.to_canonical()) {
-            return Ok(None);
-        }
-        if place > 0 {
-            route.push_str(", ");
-        }
-        route.push('<');
-        route.push_str(text);
-        route.push('>');
-    }
-    Ok((!route.is_empty()).then(|| route.into()))
+) -> Result<Option<Box<str>>, PreloadedRouteFault> {
+    let Some(route) = preloaded_route::read(message, HeaderName::Path)? else {
+        return Ok(None);
+    };
+    let first = preloaded_route::first_uri(&route).and_then(|uri| uri.host.address());
+    let is_theirs = first.is_none_or(|first| first.to_canonical() == source.to_canonical());
+    Ok(is_theirs.then_some(route))
 }
 
 /// One Contact.
@@ -214,12 +199,15 @@ mod tests {
             ),
             ("a third party", "Path: <sip:192.0.2.10;lr>\r\n", Ok(None)),
             (
+                "a strict router",
+                "Path: <sip:192.0.2.9>\r\n",
+                Err(PreloadedRouteFault::Strict),
+            ),
+            (
                 "another scheme",
                 "Path: <tel:+1>\r\n",
-                Err(RegisterFault::Malformed),
+                Err(PreloadedRouteFault::Scheme),
             ),
-            ("no URI", "Path: <>\r\n", Err(RegisterFault::Malformed)),
-            ("too many", &EDGE.repeat(9), Err(RegisterFault::Malformed)),
         ] {
             let octets = register(lines);
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("a REGISTER");

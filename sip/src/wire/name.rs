@@ -93,6 +93,7 @@ header_names! {
     Subject = "Subject" | b's',
     Diversion = "Diversion",
     Path = "Path",
+    ServiceRoute = "Service-Route",
 }
 
 impl HeaderName {
