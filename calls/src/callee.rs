@@ -219,6 +219,22 @@ impl Callee {
         })
     }
 
+    /// Reaches its places along the route that the carrier of its trunk has given at registration, if it has (RFC 3608 §6.1). The org's tied peers
+    /// may be hops of it.
+    pub(crate) fn along(self, service_route: Option<&str>, tied: &TiedPeers) -> Self {
+        let Some(route) = service_route else {
+            return self;
+        };
+        let dial_targets = self.dial_targets.into_iter();
+        Self {
+            // The route was checked when it came (`peers::service_route`).
+            dial_targets: dial_targets
+                .map(|place| place.along(route).map_or(place, |along| along.of_org(tied)))
+                .collect(),
+            ..self
+        }
+    }
+
     /// Marks the places that are among the tied peers of an org.
     pub(crate) fn of_org(self, tied: &TiedPeers) -> Self {
         let dial_targets = self.dial_targets.into_iter();

@@ -31,6 +31,7 @@ use super::ids::{CallKey, CallRef, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound_limits::OutboundLimits;
+use super::peers::registrations::Registrations;
 use super::proven_sources::{ProvenSources, SourceProbes};
 use super::refusal::Reason;
 use super::refused_logins::RefusedLogIns;
@@ -131,6 +132,8 @@ pub struct Core {
     pub(crate) names: Arc<VerifiedNames>,
     /// Registrations of PBXs.
     pub(crate) bindings: Arc<Bindings>,
+    /// Our registrations with carriers.
+    pub(crate) registrations: Arc<Registrations>,
     /// Peers that answer challenges with expired nonces.
     pub(crate) stale_nonces: StaleNonces,
     /// Requests whose credentials were refused.
@@ -175,6 +178,7 @@ impl Core {
             overloaded: false,
             names: Arc::default(),
             bindings: Bindings::new(),
+            registrations: Registrations::new(),
             stale_nonces: StaleNonces::default(),
             refused_log_ins: RefusedLogIns::default(),
             unanswered_challenges: UnansweredChallenges::default(),
@@ -243,6 +247,15 @@ impl Core {
         Self {
             names,
             bindings,
+            ..self
+        }
+    }
+
+    /// Takes our registrations with carriers, shared with the shard that sends the REGISTERs.
+    #[must_use]
+    pub fn with_registrations(self, registrations: Arc<Registrations>) -> Self {
+        Self {
+            registrations,
             ..self
         }
     }

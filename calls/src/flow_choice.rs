@@ -41,7 +41,7 @@ pub fn flow_to_target(
         return Ok(flow);
     }
     // The domain, not the host that SRV names: the certificate has to name the domain of the URI (RFC 5922 §4).
-    let name = target::domain_of(target.uri.as_bytes());
+    let name = target::domain_of(target.hop().as_bytes());
     let connection = name.and_then(|name| names.connection(&name));
     let connection = connection.ok_or(NoFlow::NoListener)?;
     Ok(Flow { connection, ..flow })

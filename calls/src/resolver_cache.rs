@@ -144,6 +144,7 @@ mod tests {
             host: "edge.example.com".into(),
             port: None,
             transport: None,
+            route: None,
             named: Default::default(),
         }
     }

@@ -14,6 +14,8 @@ use trunkline_model::address::{AddressPolicy, NamedBy};
 use trunkline_model::tied::{Namer, TiedPeers};
 use trunkline_model::ws_url::WsUrl;
 
+use super::preloaded_route;
+
 /// Place to try: a Request-URI, and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -25,13 +27,19 @@ pub struct Target {
     pub address: SocketAddr,
     /// Flow to send by, if it is fixed: a registered PBX is reached by the flow of its REGISTER.
     pub by: Option<Flow>,
-    /// Its Route header: the path by which a PBX has registered (RFC 3327).
+    /// Its Route header: the path by which a PBX has registered (RFC 3327), or the service route of a carrier (RFC 3608).
     pub route: Option<Box<str>>,
     /// Party that named the address.
     pub named: NamedBy,
 }
 
 impl Target {
+    /// URI of the first hop, whose host a peer on TLS has to prove: that of the route, or the Request-URI.
+    pub(crate) fn hop(&self) -> &str {
+        let first = self.route.as_deref().and_then(preloaded_route::first);
+        first.unwrap_or(&self.uri)
+    }
+
     /// Returns the same target with that flow.
     #[must_use]
     pub fn reached_by(self, flow: Flow) -> Self {
@@ -54,6 +62,8 @@ pub struct UnresolvedTarget {
     pub port: Option<u16>,
     /// The transport, where the URI names one.
     pub transport: Option<Transport>,
+    /// Its Route header; the host, the port and the transport are those of its first hop then.
+    pub route: Option<Box<str>>,
     /// Party that named the URI.
     pub named: NamedBy,
 }
@@ -103,6 +113,41 @@ impl DialTarget {
             by: Some(by),
             route: None,
             named: NamedBy::Tenant,
+        })
+    }
+
+    /// Returns the same Request-URI, sent along a route whose first hop says where to (RFC 3261 §8.1.2): by the transport that this hop names, else by
+    /// that of the target, and never by a less secure one. The address is a message's word, so it is judged as a tenant's. `None` if nothing can be
+    /// sent to that hop.
+    #[must_use]
+    pub(crate) fn along(&self, route: &str) -> Option<Self> {
+        let hop = preloaded_route::first_uri(route)?;
+        let own = match self {
+            Self::Resolved(target) => Some(target.transport),
+            Self::Unresolved(wanted) => wanted.transport,
+        };
+        let transport = preloaded_route::transport(route, own.unwrap_or(Transport::Udp))?;
+
+        let (uri, named) = (Box::from(self.uri()), NamedBy::Tenant);
+        let route = Some(Box::from(route));
+        let port = hop.port.unwrap_or(default_port(transport));
+        Some(match hop.destination()? {
+            Host::Name(name) => Self::Unresolved(UnresolvedTarget {
+                uri,
+                host: std::str::from_utf8(name).ok()?.into(),
+                port: hop.port,
+                transport: Some(transport),
+                route,
+                named,
+            }),
+            host @ (Host::V4(_) | Host::V6(_)) => Self::Resolved(Target {
+                uri,
+                transport,
+                address: SocketAddr::new(host.address()?, port),
+                by: None,
+                route,
+                named,
+            }),
         })
     }
 
@@ -341,6 +386,7 @@ pub fn dial_target(uri: &str) -> Option<DialTarget> {
             host: std::str::from_utf8(name).ok()?.into(),
             port: parsed.port,
             transport,
+            route: None,
             named: NamedBy::Tenant,
         }),
     })
@@ -369,6 +415,7 @@ pub fn dial_target_of_url(url: &str) -> Option<DialTarget> {
             host: parsed.host.into(),
             port: Some(parsed.port),
             transport: Some(transport),
+            route: None,
             named,
         }),
     })

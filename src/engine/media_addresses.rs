@@ -226,6 +226,7 @@ async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
             host: host.into(),
             port,
             transport: Some(Transport::Udp),
+            route: None,
             named: NamedBy::Operator,
         };
 

@@ -405,6 +405,7 @@ impl Shared {
             Arc::clone(&self.bindings),
         )
         .with_health(Arc::clone(&self.watched.health))
+        .with_registrations(Arc::clone(&self.watched.registrations))
         .with_proven_sources(Arc::clone(&self.proven));
 
         let mut effect_runner = self.effect_runner.share();

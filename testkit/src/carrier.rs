@@ -22,6 +22,8 @@ pub struct Ways {
     pub least: u32,
     /// Number of times that it forgets its nonces.
     pub forgets: u32,
+    /// Further header lines of the 200 to a REGISTER, each with its line end.
+    pub lines: String,
     /// REGISTERs with a correct digest: the expiry asked for, and the whole message.
     pub registered: Vec<(u32, String)>,
     /// Number of REGISTERs with a wrong digest.
@@ -29,6 +31,8 @@ pub struct Ways {
     /// Number of REGISTERs without credentials.
     pub bare: usize,
     pub options: usize,
+    /// INVITEs, all of which it refuses.
+    pub invites: Vec<String>,
 }
 
 /// A carrier that listens.
@@ -46,10 +50,12 @@ impl Carrier {
             grants: 3_600,
             least: 0,
             forgets: 0,
+            lines: String::new(),
             registered: Vec::new(),
             wrong: 0,
             bare: 0,
             options: 0,
+            invites: Vec::new(),
         }));
 
         let mut desk = Desk {
@@ -106,6 +112,10 @@ impl Desk {
                 ways.options += 1;
                 return Some(("200 OK", String::new()));
             }
+            "INVITE" => {
+                ways.invites.push(request.text());
+                return Some(("486 Busy Here", String::new()));
+            }
             "REGISTER" => {}
             _ => return None,
         }
@@ -138,7 +148,10 @@ impl Desk {
         let lines = if asked == 0 {
             String::new()
         } else {
-            format!("Contact: {contact};expires={}\r\n", ways.grants)
+            format!(
+                "Contact: {contact};expires={}\r\n{}",
+                ways.grants, ways.lines
+            )
         };
 
         Some(("200 OK", lines))

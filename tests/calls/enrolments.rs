@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::calls::events::told;
+use crate::calls::outbound::order;
 use trunkline_testkit::carrier::Carrier;
-use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -123,6 +124,57 @@ fn a_carrier_that_refuses_our_password_is_tried_again() {
     assert!(carrier.ways().registered.is_empty());
     assert!(daemon.log().contains("doesn't register us"));
     assert!(daemon.stop(), "nothing holds the end up");
+}
+
+/// RFC 3608 §6.1: a call by the registration goes along the route that the carrier has given, until a refresh comes without one.
+#[test]
+fn a_call_goes_along_the_service_route_of_its_registration() {
+    let proxy = Responder::busy();
+    let carrier = Carrier::start("acme", "x");
+    let hops = format!("<sip:orig@{};lr>, <sip:core.example;lr>", proxy.address);
+    {
+        let mut ways = carrier.ways();
+        ways.grants = 4;
+        ways.lines = format!("Service-Route: {hops}\r\n");
+    }
+    let daemon = daemon();
+    let path = trunk(&daemon, &carrier, "x");
+    registration(&daemon, &path, "registered");
+    give(&daemon, &path);
+
+    order(&daemon, &json!({}));
+    let ack = Deadline::after(PATIENCE).poll(|| proxy.requests("ACK").pop());
+    let ack = ack.expect("the ACK of the refused INVITE");
+    let invite = proxy.requests("INVITE").pop().expect("an INVITE");
+    let request_uri = format!("INVITE sip:+14155550100@{} SIP/2.0\r\n", carrier.address);
+    assert!(invite.text().starts_with(&request_uri), "{invite:?}");
+    for request in [&invite, &ack] {
+        assert_eq!(request.headers("Route"), [&*hops], "{request:?}");
+    }
+
+    // The refreshes have none from now on.
+    let before = {
+        let mut ways = carrier.ways();
+        ways.lines.clear();
+        ways.registered.len()
+    };
+    carrier.until("it is refreshed", |ways| ways.registered.len() > before + 1);
+    order(&daemon, &json!({}));
+    carrier.until("the call comes to the host", |ways| {
+        !ways.invites.is_empty()
+    });
+    assert!(!carrier.ways().invites[0].contains("\r\nRoute:"));
+    assert_eq!(proxy.taken(), 1);
+    proxy.stop();
+}
+
+/// Gives the first agent the trunk at this path.
+fn give(daemon: &Daemon, trunk: &str) {
+    let agent = &daemon.setup.first_agent;
+    let id = trunk.rsplit('/').next().expect("an id");
+    let path = format!("/phone/sip/agents/{agent}/outbound-trunk");
+    let (status, config) = daemon.change("PUT", &path, &json!({"trunk_id": id}));
+    assert_eq!(status, 200, "{config}");
 }
 
 #[test]

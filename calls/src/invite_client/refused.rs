@@ -146,7 +146,14 @@ impl InviteClient {
             (RedirectRule::Callable, _) | (RedirectRule::ByTheSameWay, None) => {
                 let dial_targets = dial_targets
                     .into_iter()
-                    .map(|dial_target| dial_target.named(from.named));
+                    .map(|dial_target| match from.route {
+                        // The route leads to whatever address of this peer, so its first hop stays the next one.
+                        Some(_) => DialTarget::Resolved(Target {
+                            uri: dial_target.uri().into(),
+                            ..from.clone()
+                        }),
+                        None => dial_target.named(from.named),
+                    });
                 let outbound_limits = &cx.core.outbound_limits;
                 let callable = dial_targets.filter(|dial_target| {
                     may_dial(outbound_limits, dial_target.uri().as_bytes(), None)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::view::OutboundRoute;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Uri;
@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::PeerReply;
 use super::registrations::{RegistrationStatus, State};
+use super::service_route::{self, ServiceRouteFault};
 use crate::digest_answers::DigestAnswers;
 use crate::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
 
@@ -116,17 +117,28 @@ pub(super) enum RegisterStep {
 }
 
 /// A registration that the carrier has granted.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct GrantedRegistration {
     pub(super) since: Moment,
     pub(super) until: Moment,
+    /// Route of calls by it, if its last 200 has one; or the reason why that one is ignored.
+    pub(super) service_route: Result<Option<Arc<str>>, ServiceRouteFault>,
+}
+
+/// Content of a 200 that registers us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RegistrationGrant {
+    /// The time until it expires.
+    pub(super) seconds: u32,
+    /// As in [`GrantedRegistration`].
+    pub(super) service_route: Result<Option<Arc<str>>, ServiceRouteFault>,
 }
 
 /// Meaning of an answer.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RegisterVerdict {
-    /// We are registered for so many seconds.
-    Granted(u32),
+    /// We are registered.
+    Granted(RegistrationGrant),
     /// A challenge, which may be answered.
     Challenged(u16),
     /// The carrier demands a longer expiry, in seconds.
@@ -190,20 +202,34 @@ impl CarrierRegistration {
         Some(format!("sip:{user}@{host}"))
     }
 
-    /// Judges the answer to a REGISTER that requested `asked` seconds with the Contact `contact`.
-    pub(super) fn judge(reply: PeerReply<'_>, contact: &str, asked: u32) -> RegisterVerdict {
+    /// Judges the answer to a REGISTER that requested `asked` seconds. `transports`: those by which a request can be sent.
+    pub(super) fn judge(
+        &self,
+        reply: PeerReply<'_>,
+        asked: u32,
+        transports: &[Transport],
+    ) -> RegisterVerdict {
         let message = match reply {
             PeerReply::Message(message) => message,
             PeerReply::Silence | PeerReply::Broken(_) => return RegisterVerdict::TryNext(None),
         };
         let retry = message.number(HeaderName::RetryAfter);
         let retry = retry.map(|seconds| Duration::from_secs(seconds.into()));
+        let contact = self.current.as_ref();
+        let contact = contact.map_or("", |current| &*current.contact);
 
         match message.status() {
             status @ 200..=299 => match granted(message, contact, asked) {
                 // A 200 that grants our Contact no time leaves us unregistered.
                 0 if asked > 0 => RegisterVerdict::Refused(status, retry),
-                seconds => RegisterVerdict::Granted(seconds.min(LONGEST)),
+                seconds => RegisterVerdict::Granted(RegistrationGrant {
+                    seconds: seconds.min(LONGEST),
+                    service_route: service_route::read(
+                        message,
+                        self.registering.way.transport,
+                        transports,
+                    ),
+                }),
             },
             status @ (401 | 407) => RegisterVerdict::Challenged(status),
             status @ 423 => match message.number(HeaderName::MinExpires) {
@@ -225,12 +251,25 @@ impl CarrierRegistration {
         self.requests < MAX_REQUESTS
     }
 
-    /// Notes that the carrier has registered us for so many seconds; the next REGISTER is sent well before they are over.
-    pub(super) fn grant(&mut self, seconds: u32, random: u64, now: Moment) {
-        let lasts = Duration::from_secs(seconds.into());
-        let since = self.granted.map_or(now, |granted| granted.since);
-        let until = now + lasts;
-        self.granted = Some(GrantedRegistration { since, until });
+    /// Notes that the carrier has registered us; the next REGISTER is sent well before the registration expires.
+    pub(super) fn grant(&mut self, grant: RegistrationGrant, random: u64, now: Moment) {
+        let lasts = Duration::from_secs(grant.seconds.into());
+        let before = self.granted.as_ref();
+        let is_same = |before: &GrantedRegistration| before.service_route == grant.service_route;
+        // Reported once, not with each refresh.
+        if let Err(fault) = &grant.service_route
+            && !before.is_some_and(is_same)
+        {
+            let RegisteringTrunk { org, way, .. } = &self.registering;
+            tracing::warn!(org.id = %org, trunk.id = %way.id, %fault, "a carrier's Service-Route is ignored: calls go to the trunk's host");
+        }
+
+        self.granted = Some(GrantedRegistration {
+            since: before.map_or(now, |granted| granted.since),
+            until: now + lasts,
+            // RFC 3608 §6.1: the last answer counts, also if it has none.
+            service_route: grant.service_route,
+        });
         self.failures = 0;
         self.sip_code = Some(200);
         // Early enough for retries before the end, and spread so that trunks registered together part.
@@ -257,7 +296,7 @@ impl CarrierRegistration {
 
     /// Returns when the next step is due: another REGISTER, or the report that the registration has ended.
     pub(super) fn due_at(&self) -> Option<Moment> {
-        let until = self.granted.map(|granted| granted.until);
+        let until = self.granted.as_ref().map(|granted| granted.until);
         let next = self.next_at.filter(|_| self.step == RegisterStep::Nothing);
         [until, next].into_iter().flatten().min()
     }
@@ -286,12 +325,16 @@ impl CarrierRegistration {
             (None, 0) => State::Registering,
             (None, _) => State::Failed,
         };
+        let granted = self.granted.as_ref();
         RegistrationStatus {
             state,
-            registered_at: self.granted.map(|granted| granted.since),
-            expires_at: self.granted.map(|granted| granted.until),
+            registered_at: granted.map(|granted| granted.since),
+            expires_at: granted.map(|granted| granted.until),
             sip_code: self.sip_code,
             next_at: self.next_at,
+            service_route: granted
+                .and_then(|granted| granted.service_route.as_ref().ok())
+                .and_then(Option::clone),
         }
     }
 }

@@ -10,6 +10,7 @@ mod register;
 mod register_challenge;
 pub mod registrations;
 mod reply;
+mod service_route;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

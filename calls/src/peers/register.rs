@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
 use super::carrier_registration::{
     CarrierRegistrar, CarrierRegistration, RegisterStep, RegisterVerdict, RegisteringTrunk,
-    TrunkAssignment, share,
+    RegistrationGrant, TrunkAssignment, share,
 };
 use super::registrations::{
     RegisterOutcome, RegistrationChange, RegistrationChangeKind, RegistrationStatus, State,
@@ -198,7 +199,7 @@ impl Peers {
         };
 
         registration.timer = None;
-        let granted = registration.granted;
+        let granted = registration.granted.as_ref();
         if granted.is_some_and(|granted| granted.until <= now) {
             registration.granted = None;
             if registration.failures == 0 {
@@ -354,9 +355,10 @@ impl Peers {
         registration.step = RegisterStep::Nothing;
         let asked = if leaving { 0 } else { registration.expires };
 
-        let contact = registration.current.as_ref();
-        let contact = contact.map_or("", |current| &*current.contact);
-        let verdict = CarrierRegistration::judge(reply, contact, asked);
+        let listeners = self.config.listeners.iter();
+        let transports: SmallVec<[Transport; 4]> =
+            listeners.map(|(transport, _)| *transport).collect();
+        let verdict = registration.judge(reply, asked, &transports);
         if matches!(verdict, RegisterVerdict::Challenged(_))
             && self.answers(endpoint, trunk, reply, now)
         {
@@ -398,7 +400,7 @@ impl Peers {
         }
 
         match verdict {
-            RegisterVerdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
+            RegisterVerdict::Granted(grant) => self.granted(endpoint, trunk, grant, now),
             RegisterVerdict::TooBrief(seconds) if registration.may_ask_again() => {
                 registration.expires = seconds;
                 // The nonce has been used: a new challenge follows.
@@ -418,19 +420,25 @@ impl Peers {
         }
     }
 
-    fn granted(&mut self, endpoint: &mut Endpoint, trunk: Uuid, seconds: u32, now: Moment) {
+    fn granted(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        grant: RegistrationGrant,
+        now: Moment,
+    ) {
         let random = endpoint.chance().bits64();
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
 
         let is_new = registration.granted.is_none();
-        registration.grant(seconds, random, now);
+        registration.grant(grant, random, now);
         self.registrations.set(trunk, registration.status());
         self.effects
             .push(PeersEffect::RegisterFinished(RegisterOutcome::Accepted));
         if let (true, Some(current), Some(granted)) =
-            (is_new, &registration.current, registration.granted)
+            (is_new, &registration.current, &registration.granted)
         {
             let what = RegistrationChangeKind::Registered {
                 contact: current.contact.clone(),

@@ -35,7 +35,7 @@ impl State {
 }
 
 /// Status of one registration.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegistrationStatus {
     /// Its state.
     pub state: State,
@@ -47,6 +47,8 @@ pub struct RegistrationStatus {
     pub sip_code: Option<u16>,
     /// Time of the next REGISTER.
     pub next_at: Option<Moment>,
+    /// Route of calls by this registration, as the carrier's last 200 has it: the value of a Route header (RFC 3608).
+    pub service_route: Option<Arc<str>>,
 }
 
 impl RegistrationStatus {
@@ -58,6 +60,7 @@ impl RegistrationStatus {
             expires_at: None,
             sip_code: None,
             next_at: None,
+            service_route: None,
         }
     }
 }
@@ -129,7 +132,12 @@ impl Registrations {
 
     /// Returns the status of a trunk's registration; `None` if it has none.
     pub fn of(&self, trunk: Uuid) -> Option<RegistrationStatus> {
-        self.0.get(&trunk).map(|status| *status)
+        self.0.get(&trunk).map(|status| status.clone())
+    }
+
+    /// Returns the route that the carrier of a trunk has given for calls by its registration; `None` if it has given none.
+    pub fn service_route(&self, trunk: Uuid) -> Option<Arc<str>> {
+        self.0.get(&trunk)?.service_route.clone()
     }
 
     /// Sets the status of a trunk's registration.

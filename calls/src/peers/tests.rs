@@ -13,6 +13,8 @@ use super::carrier_registration::{RegisteringTrunk, TrunkAssignment};
 use super::registrations::{RegistrationChangeKind, State};
 use super::*;
 
+mod service_routes;
+
 const START: Moment = Moment::from_secs(1_790_000_000);
 const ORG: Uuid = Uuid::from_u128(1);
 const TRUNK: Uuid = Uuid::from_u128(2);

@@ -159,7 +159,11 @@ impl Calls {
         now: Moment,
     ) -> Result<Callee, OutboundRefusal> {
         let callee = match (&way.peer, &org.trunk) {
-            (Some(_), _) => Callee::through(way, number),
+            (Some(_), _) => {
+                let route = self.core.registrations.service_route(way.id);
+                let callee = Callee::through(way, number);
+                callee.map(|callee| callee.along(route.as_deref(), &org.tied))
+            }
             (None, Some(trunk)) => {
                 let addresses = &self.core.config.addresses;
                 let reach = self.core.bindings.reach(trunk.id, addresses, now);

@@ -39,7 +39,11 @@ impl Transferee<'_> {
         let mut route = match &destination.target {
             TransferTarget::Sip(uri) => {
                 let (callee, kind) = self.to_uri(cx, uri, way)?;
-                DestinationRoute::new(callee.of_org(&org.tied), kind)
+                let callee = callee.of_org(&org.tied);
+                let by_trunk = matches!(kind, RouteKind::Trunk(_));
+                let route = way.filter(|_| by_trunk);
+                let route = route.and_then(|way| cx.core.registrations.service_route(way.id));
+                DestinationRoute::new(callee.along(route.as_deref(), &org.tied), kind)
             }
             TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
         };
@@ -85,7 +89,11 @@ impl Transferee<'_> {
 
         let through = way.and_then(|way| {
             let callee = match (&way.peer, &org.trunk) {
-                (Some(_), _) => Callee::through(way, number),
+                (Some(_), _) => {
+                    let route = cx.core.registrations.service_route(way.id);
+                    let callee = Callee::through(way, number);
+                    callee.map(|callee| callee.along(route.as_deref(), &org.tied))
+                }
                 (None, Some(trunk)) => {
                     let addresses = &cx.core.config.addresses;
                     let reach = cx.core.bindings.reach(trunk.id, addresses, cx.now);

@@ -124,6 +124,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
             "tls" => Transport::Tls,
             _ => Transport::Udp,
         }),
+        route: None,
         named: trunkline_model::address::NamedBy::Operator,
     };
 

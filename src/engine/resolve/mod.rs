@@ -90,7 +90,7 @@ impl Resolver {
                 transport,
                 address,
                 by: None,
-                route: None,
+                route: wanted.route.clone(),
                 named: wanted.named,
             });
 

@@ -187,6 +187,7 @@ fn name() -> DialTarget {
         host: "agents.example.com".into(),
         port: None,
         transport: None,
+        route: None,
         named: NamedBy::Operator,
     })
 }
