@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::record::Direction;
 use trunkline_sip::auth::client::ChallengedMessage;
-use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
@@ -16,7 +15,6 @@ use super::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unans
 use super::digest_answers::DigestAnswers;
 use super::effect::{ChallengeOutcome, Challenger};
 use super::ids::LegId;
-use super::leg::NewRequest;
 use super::own_request::{Pending, Purpose};
 
 impl LegCredentials {
@@ -111,26 +109,7 @@ impl Bridge {
             return Some(pending);
         }
 
-        let request = NewRequest {
-            fork: pending.fork,
-            method,
-            purpose: pending.purpose,
-            offers: pending.offers,
-            origin: pending.origin,
-            body: &repeatable.body,
-        };
-        let lines = |head: &mut Head<'_>| {
-            head.raw(&repeatable.lines);
-            repeatable.digest_answers.lines(head);
-        };
-        let Some(sent) = self.send(cx, pending.leg, &request, lines) else {
-            return Some(pending);
-        };
-        // The requester on the other leg waits for the repeated request now.
-        (sent.renewal, sent.target) = (pending.renewal, pending.target);
-        sent.repeatable = Some(repeatable);
-
-        None
+        self.repeat(cx, pending, repeatable)
     }
 
     /// The challenger whose unanswered challenges are reported: a PBX or a trunk's host. Those of runtimes and destinations aren't.

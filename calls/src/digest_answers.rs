@@ -17,7 +17,7 @@ const MAX_REALMS: usize = 4;
 /// Answers to one realm for one request. A further challenge isn't answered.
 const MAX_ANSWERS: u32 = 3;
 
-/// A sent request inside a call, kept to repeat it with credentials.
+/// A sent request inside a call, kept to repeat it with credentials or by another connection.
 #[derive(Debug)]
 pub(crate) struct RepeatableRequest {
     pub(crate) lines: Box<[u8]>,

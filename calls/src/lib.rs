@@ -93,6 +93,7 @@ mod refused_logins;
 pub mod registrar;
 mod relay;
 mod reoffer;
+mod repeat;
 mod replaces;
 mod reply;
 mod request_origin;

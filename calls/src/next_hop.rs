@@ -103,6 +103,14 @@ impl Cx<'_> {
         self.way_to(&target).unwrap_or(leg)
     }
 
+    /// Returns whether a flow leads to the remote target beside the live connection `leg` of a dialog (`beside_connection`): if no connection can be
+    /// opened there, the next request goes by `leg`.
+    pub(crate) fn is_beside(&self, dialog: &Dialog, flow: &Flow, leg: &Flow) -> bool {
+        let is_connected = leg.is_connection() && !self.core.lost.contains_key(&leg.connection);
+        let is_new = flow.transport.is_reliable() && !flow.is_connection();
+        is_connected && is_new && !dialog.has_route()
+    }
+
     /// Returns the name that the next request in a dialog goes to, while its first lookup may still come back.
     pub(crate) fn awaited_hop(&self, dialog: &Dialog, leg: Flow) -> Option<UnresolvedTarget> {
         // What was proved on a connection by TLS isn't given up (`next_flow`).

@@ -27,12 +27,16 @@ pub(crate) struct Pending {
     /// It went over an existing connection.
     pub(crate) connected: bool,
     /// The SDP in it. It becomes the one that our next refresh repeats (`ForkDialog::local_sdp`) once the peer has accepted it.
+    /// It went beside the dialog's connection, by which it can be sent again.
+    pub(crate) is_beside: bool,
+    /// Media sections that were added to its offer, and that the answer to the requester lacks (`SipPeer::with_streams`).
+    pub(crate) added_streams: usize,
     pub(crate) sdp: Option<Box<[u8]>>,
     /// Session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
     /// New Contact of that requester, if it has changed.
     pub(crate) target: Option<Box<[u8]>>,
-    /// Lines and body to send it again with credentials, if there are any.
+    /// Lines and body to send it again, with credentials or by the dialog's connection, if that may be needed.
     pub(crate) repeatable: Option<Box<RepeatableRequest>>,
     /// It was cancelled: a challenge is its final answer then.
     pub(crate) is_canceled: bool,

@@ -68,6 +68,12 @@ impl Call {
 
         // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
         let broken = status == 503;
+        let unsent = match broken {
+            true => self.bridge.send_by_connection(cx, pending),
+            false => Some(pending),
+        };
+        let Some(pending) = unsent else { return };
+        let leg = pending.leg;
         match pending.purpose {
             Purpose::Relay(server) if self.answer_for_lost(cx, server, &pending, status) => {}
             Purpose::Relay(server) => {
@@ -122,7 +128,7 @@ impl Call {
         }
 
         let arriving = self.joining.arriving();
-        self.bridge.forget_left(pending.leg, arriving);
+        self.bridge.forget_left(leg, arriving);
     }
 
     /// Handles the final answer to a request of ours inside the call.

@@ -65,8 +65,6 @@ impl Leg {
         let peer = self.sip_mut()?;
         let body = &*peer.with_origin(new.body);
 
-        // Without credentials no challenge is answered, so nothing is kept to repeat.
-        let mut repeated_lines = peer.credentials.is_some().then(Vec::new);
         let (before, is_sips) = (peer.flow, peer.is_sips);
         let dialog = peer.dialog(new.fork)?;
         let flow = cx.next_flow(dialog, before);
@@ -76,8 +74,12 @@ impl Leg {
 
         let write = |head: &mut Head<'_>| {
             cseq = dialog.begin(token, new.origin.hops(), head);
+        let has_credentials = peer.credentials.is_some();
             if matches!(new.method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
+        let is_beside = cx.is_beside(dialog, &flow, &before);
+        // A challenge may be answered, or the request sent again by the dialog's connection. Else nothing is kept to repeat.
+        let mut repeated_lines = (has_credentials || is_beside).then(Vec::new);
             }
             if matches!(new.method, Method::Invite | Method::Update) {
                 own_request_lines(head, &contact, methods);
@@ -138,5 +140,7 @@ impl Leg {
             is_canceled: false,
             purpose: new.purpose,
         })
+            is_beside,
+            added_streams,
     }
 }

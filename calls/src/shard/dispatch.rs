@@ -269,8 +269,8 @@ impl Calls {
             Fault::Refused | Fault::NotOpened | Fault::Unreachable(_) => true,
             Fault::Closed | Fault::NotSecured(_) | Fault::TooMany => false,
         };
-        // A connection of its own would have been opened.
-        if is_refused && flow.transport.is_reliable() && flow.connection == 0 {
+        // One that couldn't be opened has a number all the same.
+        if is_refused && flow.transport.is_reliable() {
             let mut cx = Cx {
                 core: &mut self.core,
                 endpoint,

@@ -31,6 +31,8 @@ mod plan;
 mod proofs;
 mod runtime;
 mod scheduled;
+mod script;
+mod scripted;
 mod session;
 mod trunk;
 mod verdict;
