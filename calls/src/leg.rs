@@ -23,6 +23,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
+use trunkline_sip::dialog::streams;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
@@ -223,6 +224,16 @@ impl SipPeer {
             false => line.map(|line| Box::new(OwnOrigin::LastParty(line.into()))),
         };
         body.into()
+    }
+
+    /// Returns an offer as the peer is to get it: where its session goes on with another party (`keep_origin`), with no fewer media sections than the
+    /// SDP that the peer has (RFC 3264 §8).
+    pub(crate) fn with_streams<'b>(&self, fork: u8, offer: &'b [u8]) -> Cow<'b, [u8]> {
+        let goes_on = matches!(self.origin.as_deref(), Some(OwnOrigin::Own(_)));
+        match self.local_sdp(fork) {
+            Some(before) if goes_on && offer.starts_with(b"v=") => streams::extended(offer, before),
+            Some(_) | None => offer.into(),
+        }
     }
 
     fn origin_in_dialog(&self) -> Option<&[u8]> {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use trunkline_sip::dialog::streams;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
@@ -131,9 +132,8 @@ impl Relay<'_> {
                 peer.move_target(pending);
             }
             let body = self.holding.hold.crossing_sdp(message.body());
-            self.bridge
-                .legs
-                .remember_sdp(requester, pending.fork, &body);
+            let body = streams::without_last(&body, pending.added_streams);
+            self.bridge.legs.remember_sdp(requester, pending.fork, body);
             self.holding.hear_proposed(self.bridge, requester);
             self.holding.hear(self.bridge, pending.leg, message);
         }
@@ -145,7 +145,8 @@ impl Relay<'_> {
             200..=299 => self.holding.hold.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
-        let body = self.bridge.legs.with_origin(requester, &body);
+        let body = streams::without_last(&body, pending.added_streams);
+        let body = self.bridge.legs.with_origin(requester, body);
         let methods = self.bridge.methods(requester);
         let timer = self
             .bridge

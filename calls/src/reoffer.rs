@@ -2,6 +2,7 @@
 //! answer of a delayed offer.
 
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
+use trunkline_sip::dialog::streams;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
@@ -305,13 +306,23 @@ impl Relay<'_> {
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
-        let body = &*self.holding.hold.crossing_sdp(&crosses);
-        self.bridge.legs.remember_sdp(requester, pending.fork, body);
+        let body = self.holding.hold.crossing_sdp(&crosses);
+        let body = match &delayed {
+            // This offer of the other side goes on with the session that the requester knows.
+            Some(_) => self
+                .bridge
+                .legs
+                .with_streams(requester, pending.fork, &body),
+            None => streams::without_last(&body, pending.added_streams).into(),
+        };
+        self.bridge
+            .legs
+            .remember_sdp(requester, pending.fork, &body);
 
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.holding.hear_proposed(self.bridge, requester);
         if let Some(leg) = self.bridge.legs.get_mut(requester) {
-            leg.accept_reinvite(cx, invite, body, delayed, more);
+            leg.accept_reinvite(cx, invite, &body, delayed, more);
         }
     }
 
@@ -370,7 +381,10 @@ impl Relay<'_> {
         let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
         crossing.copy(&mut Head::new(&mut lines), message);
         let crosses = crossing.body(message);
-        let body = &*self.holding.hold.crossing_sdp(&crosses);
+        let body = self.holding.hold.crossing_sdp(&crosses);
+        // As many media sections as the offer had before some were added for this side.
+        let added = streams::count(&body).saturating_sub(streams::count(&delayed.offer));
+        let body = streams::without_last(&body, added);
         self.bridge.legs.remember_sdp(other, delayed.fork, body);
         let ack = Ack {
             lines: &lines,

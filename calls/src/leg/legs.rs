@@ -117,6 +117,14 @@ impl Legs {
         }
     }
 
+    /// Returns an offer as the peer of a leg is to get it (`SipPeer::with_streams`).
+    pub(crate) fn with_streams<'b>(&self, id: LegId, fork: u8, offer: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.sip(id) {
+            Some(peer) => peer.with_streams(fork, offer),
+            None => offer.into(),
+        }
+    }
+
     /// Stores the SDP that the peer of a leg has from us in a dialog.
     pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
         if let Some(peer) = self.sip_mut(id) {

@@ -1,5 +1,6 @@
 //! Requests of ours in a dialog of a leg (RFC 3261 §12.2.1.1).
 
+use trunkline_sip::dialog::streams;
 use trunkline_sip::endpoint::Request;
 use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
@@ -63,7 +64,14 @@ impl Leg {
         let token = new.method.as_str();
         let timer = self.session().and_then(|session| session.timer);
         let peer = self.sip_mut()?;
-        let body = &*peer.with_origin(new.body);
+        // The SDP of a PRACK may be the answer.
+        let is_offer = new.offers && new.method != Method::Prack;
+        let extended = match is_offer {
+            true => peer.with_streams(new.fork, new.body),
+            false => new.body.into(),
+        };
+        let added_streams = streams::count(&extended) - streams::count(new.body);
+        let body = &*peer.with_origin(&extended);
 
         let (before, is_sips) = (peer.flow, peer.is_sips);
         let dialog = peer.dialog(new.fork)?;
@@ -132,6 +140,8 @@ impl Leg {
             had_sdp: !body.is_empty(),
             // Also if it goes beside the leg's connection, which is used if the other address can't be connected to.
             connected: flow.connection != 0 || (before.connection != 0 && flow.peer != before.peer),
+            is_beside,
+            added_streams,
             // The SDP counts as the peer's once it is accepted (`ActiveLeg::note_refresh`).
             sdp: new.offers.then(|| sdp_of(body).into()),
             renewal: None,
@@ -140,7 +150,5 @@ impl Leg {
             is_canceled: false,
             purpose: new.purpose,
         })
-            is_beside,
-            added_streams,
     }
 }

@@ -14,6 +14,7 @@ mod route_set;
 pub mod sdp;
 pub mod session_timer;
 
+pub mod streams;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
