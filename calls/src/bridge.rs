@@ -23,8 +23,8 @@ use super::exchange::{Exchange, OwnRequest};
 use super::ids::{CallKey, CallRef, LegId, TagOwner};
 use super::join::JoinPhase;
 use super::leg::{
-    ActiveLeg, AwaitedAck, Bye, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest, Session,
-    SipPeer,
+    ActiveLeg, AwaitedAck, Bye, ForkDialog, Leg, LegState, Legs, LocalAgent, LocalMedia,
+    NewRequest, Session, SipPeer,
 };
 use super::own_request::{Pending, Purpose, RequestKind};
 use super::provisional_relay::HeldAnswer;
@@ -332,9 +332,27 @@ impl Bridge {
     }
 
     /// Sends another BYE over a new connection: the first one's connection broke or was stale.
-    pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
+    pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: Pending) {
+        let last = lost.last_dialog.map(|dialog| (lost.fork, *dialog));
+        let is_last = last.is_some();
+        if let (Some((fork, dialog)), Some(peer)) = (last, self.legs.sip_mut(lost.leg)) {
+            peer.dialogs.push(ForkDialog::new(fork, dialog, None));
+        }
+
         let bye = NewRequest::bare(lost.fork, Method::Bye, Purpose::SecondBye);
         self.send(cx, lost.leg, &bye, |_| {});
+        if let Some(peer) = self.legs.sip_mut(lost.leg).filter(|_| is_last) {
+            peer.dialogs.clear();
+        }
+    }
+
+    /// Ends the dialogs of a leg that has left: its peer has hung up, or is lost and has been sent BYE, which keeps the dialog that it needs.
+    pub(crate) fn end_dialogs(&mut self, id: LegId) {
+        let peer = self.legs.sip_mut(id);
+        let ended = peer.map(|peer| std::mem::take(&mut peer.dialogs));
+        if let Some(held) = ended.into_iter().flatten().next() {
+            self.requests.keep_for_bye(id, held.dialog);
+        }
     }
 
     /// Rejects the offers, on either leg, whose answers would come in an ACK of the other leg.

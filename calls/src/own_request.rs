@@ -1,5 +1,6 @@
 //! Our own requests inside a call: those that wait for their answers, and the kinds that wait for their turns.
 
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wire::Method;
@@ -26,11 +27,11 @@ pub(crate) struct Pending {
     pub(crate) had_sdp: bool,
     /// It went over an existing connection.
     pub(crate) connected: bool,
-    /// The SDP in it. It becomes the one that our next refresh repeats (`ForkDialog::local_sdp`) once the peer has accepted it.
     /// It went beside the dialog's connection, by which it can be sent again.
     pub(crate) is_beside: bool,
     /// Media sections that were added to its offer, and that the answer to the requester lacks (`SipPeer::with_streams`).
     pub(crate) added_streams: usize,
+    /// The SDP in it. It becomes the one that our next refresh repeats (`ForkDialog::local_sdp`) once the peer has accepted it.
     pub(crate) sdp: Option<Box<[u8]>>,
     /// Session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
@@ -38,6 +39,8 @@ pub(crate) struct Pending {
     pub(crate) target: Option<Box<[u8]>>,
     /// Lines and body to send it again, with credentials or by the dialog's connection, if that may be needed.
     pub(crate) repeatable: Option<Box<RepeatableRequest>>,
+    /// Dialog of a BYE to a peer that is lost. Nothing else goes by it; the BYE may be sent again over a new connection.
+    pub(crate) last_dialog: Option<Box<Dialog>>,
     /// It was cancelled: a challenge is its final answer then.
     pub(crate) is_canceled: bool,
     pub(crate) purpose: Purpose,

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
@@ -160,6 +161,15 @@ impl Requests {
             if pending.purpose == Purpose::Relay(server) {
                 pending.purpose = Purpose::Stale;
             }
+        }
+    }
+
+    /// Keeps the dialog of a leg whose peer is lost with the BYE that is out on it, if there is one.
+    pub(crate) fn keep_for_bye(&mut self, id: LegId, dialog: Dialog) {
+        let mut pending = self.pending.iter_mut();
+        let is_it = |pending: &&mut Pending| pending.leg == id && pending.method == Method::Bye;
+        if let Some(bye) = pending.find(is_it) {
+            bye.last_dialog = Some(Box::new(dialog));
         }
     }
 

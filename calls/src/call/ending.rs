@@ -19,7 +19,7 @@ use crate::in_dialog::answer_alone;
 use crate::leg::{LegState, Lost};
 use crate::own_request::Pending;
 use crate::refusal::Reason;
-use crate::transfer::TransferEvent;
+use crate::transfer::{AgentEnd, TransferEvent};
 use crate::uas_invite::{UasInvite, patience};
 
 impl Call {
@@ -87,7 +87,7 @@ impl Call {
             }
 
             (CallStatus::Answered | CallStatus::Up, false) if self.transfer.goes_on() => {
-                self.on_agent_bye(cx, id);
+                self.on_agent_end(cx, id, AgentEnd::HungUp);
             }
 
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
@@ -111,21 +111,19 @@ impl Call {
         }
     }
 
-    /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
-    fn on_agent_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+    /// Handles the end of the agent's leg while its caller is being transferred: the transfer goes on without it.
+    fn on_agent_end(&mut self, cx: &mut Cx<'_>, id: LegId, end: AgentEnd) {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet. Our re-INVITE that brings them goes on.
             Some(_) => self.relaying().agent_goes(cx),
             None => self.abandon(cx),
         }
-        if let Some(leg) = self.bridge.agent_mut() {
-            // Without a dialog the leg gets no BYE of ours, and counts as left (`LastTransfer::has_agent_left`).
-            leg.dialogs.clear();
-        }
+        // Without a dialog the leg gets no further BYE of ours, and counts as left (`LastTransfer::has_agent_left`).
+        self.bridge.end_dialogs(id);
         self.bridge.legs.stop_timers(cx, id);
         self.bridge.legs.set_state(id, LegState::Gone);
-        self.on_transfer(cx, TransferEvent::AgentLeft);
+        self.on_transfer(cx, TransferEvent::AgentLeft(end));
     }
 
     /// Handles the set-up deadline, or the longest duration.
@@ -180,10 +178,9 @@ impl Call {
             return;
         };
         if self.transfer.outlives(&self.bridge, id) {
-            // RFC 3261 §12.2.1.2: the dialog is to be ended by BYE. It is sent once: another one, over a new connection, would need the
-            // dialog, which is gone then.
+            // RFC 3261 §12.2.1.2: the dialog is to be ended by BYE.
             self.bridge.send_bye(cx, id, ByeContent::ours(lost.reason));
-            return self.on_agent_bye(cx, id);
+            return self.on_agent_end(cx, id, AgentEnd::Lost(lost.reason));
         }
         // A leg that was replaced has no part in the call any more.
         if !self.bridge.has_left(id) {
@@ -220,7 +217,7 @@ impl Call {
     /// The agent has hung up. A transfer of its caller goes on without it.
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.transfer.goes_on() {
-            true => self.on_agent_bye(cx, self.bridge.agent_id()),
+            true => self.on_agent_end(cx, self.bridge.agent_id(), AgentEnd::HungUp),
             false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
         }
     }

@@ -121,7 +121,7 @@ impl Call {
 
             // The peer may never have read the BYE. A second one opens a new connection; a third is never sent.
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
-                self.bridge.send_bye_again(cx, &pending);
+                self.bridge.send_bye_again(cx, pending);
             }
             // The peer's session timer or media time-out ends its side.
             Purpose::Own | Purpose::SecondBye => {}

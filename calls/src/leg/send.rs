@@ -74,20 +74,20 @@ impl Leg {
         let body = &*peer.with_origin(&extended);
 
         let (before, is_sips) = (peer.flow, peer.is_sips);
+        let has_credentials = peer.credentials.is_some();
         let dialog = peer.dialog(new.fork)?;
         let flow = cx.next_flow(dialog, before);
+        let is_beside = cx.is_beside(dialog, &flow, &before);
+        // A challenge may be answered, or the request sent again by the dialog's connection. Else nothing is kept to repeat.
+        let mut repeated_lines = (has_credentials || is_beside).then(Vec::new);
         let contact = cx.contact(&flow, is_sips);
         let uri = dialog.request_uri().to_vec();
         let mut cseq = 0;
 
         let write = |head: &mut Head<'_>| {
             cseq = dialog.begin(token, new.origin.hops(), head);
-        let has_credentials = peer.credentials.is_some();
             if matches!(new.method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
-        let is_beside = cx.is_beside(dialog, &flow, &before);
-        // A challenge may be answered, or the request sent again by the dialog's connection. Else nothing is kept to repeat.
-        let mut repeated_lines = (has_credentials || is_beside).then(Vec::new);
             }
             if matches!(new.method, Method::Invite | Method::Update) {
                 own_request_lines(head, &contact, methods);
@@ -147,6 +147,7 @@ impl Leg {
             renewal: None,
             target: None,
             repeatable,
+            last_dialog: None,
             is_canceled: false,
             purpose: new.purpose,
         })

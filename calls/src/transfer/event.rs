@@ -99,8 +99,8 @@ pub(crate) enum TransferEvent {
     DestinationConnected,
     /// The runtime no longer knows the subscription of its REFER.
     Unsubscribed,
-    /// The agent has hung up.
-    AgentLeft,
+    /// The agent's leg has ended.
+    AgentLeft(AgentEnd),
     /// A request of the PBX shows that the caller is there.
     CallerHeard,
     /// The call is over.
@@ -118,6 +118,15 @@ impl TransferEvent {
             _ => Self::ProbeAnswered,
         }
     }
+}
+
+/// End of the agent's leg while its caller is being transferred.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AgentEnd {
+    /// The agent has hung up.
+    HungUp,
+    /// The agent no longer has the dialog, for this reason.
+    Lost(Reason),
 }
 
 /// Final answer to a REFER.

@@ -12,14 +12,14 @@
 
 use std::time::Duration;
 
-use trunkline_model::record::{Ended, HangupBy};
+use trunkline_model::record::Ended;
 use trunkline_model::transfer::{self as record, TransferMethod, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
 use super::event::{
-    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    AgentEnd, CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
     TransferOutcome, TransferStep, has_surely_begun,
 };
 use super::plan::Plan;
@@ -65,8 +65,8 @@ pub(super) struct Transfer<R> {
     pub(super) bridge_failure: Option<u16>,
     /// It has failed after the PBX had surely begun it: only then does a caller who is heard afterwards prove that the PBX keeps callers.
     pub(super) has_failed_after_refer: bool,
-    /// The agent has hung up; only the caller is left, until the outcome.
-    pub(super) agent_gone: bool,
+    /// End of the agent's leg; only the caller is left then, until the outcome.
+    pub(super) agent_end: Option<AgentEnd>,
     pub(super) timer: Option<TimerId>,
 }
 
@@ -159,7 +159,7 @@ impl<R> Transfer<R> {
             progress_at: None,
             bridge_failure: None,
             has_failed_after_refer: false,
-            agent_gone: false,
+            agent_end: None,
             timer,
         }
     }
@@ -221,7 +221,7 @@ impl<R> Transfer<R> {
             }
             TransferEvent::DestinationConnected => self.on_destination_connected(call, steps),
             TransferEvent::Unsubscribed => self.subscription = None,
-            TransferEvent::AgentLeft => self.on_agent_left(steps),
+            TransferEvent::AgentLeft(end) => self.on_agent_left(end, steps),
             TransferEvent::CallerHeard => self.on_caller_heard(steps),
             TransferEvent::CallEnded(ended) => self.on_call_ended(ended, call, steps),
             TransferEvent::Stopped => {
@@ -440,7 +440,7 @@ impl<R> Transfer<R> {
         self.has_failed_after_refer = !is_parting && has_surely_begun(status);
 
         self.fail(status, call, steps);
-        if loses && !self.agent_gone && call.is_up {
+        if loses && self.agent_end.is_none() && call.is_up {
             self.wait(State::Doubting, Some(SHOWN), steps);
             steps.push(TransferStep::Probe);
         }
@@ -477,13 +477,7 @@ impl<R> Transfer<R> {
             State::Probing => self.refer_failed(call, steps),
             State::AwaitingBye => self.leave_handed_over(steps),
             State::Doubting => steps.push(TransferStep::HangUp(Reason::CallerLost)),
-            State::Unresolved => {
-                // The agent has hung up for the transfer's sake, which is all that is known of it.
-                self.record.handed_over = true;
-                self.record(steps);
-                self.wait(State::Settled, None, steps);
-                steps.push(TransferStep::Leave(self.end_handed_over(HangupBy::Agent)));
-            }
+            State::Unresolved => self.leave_unresolved(steps),
             State::Parting(_) => self.settle(self.unheard(), call, steps),
             State::AwaitingAck
             | State::Referring
@@ -583,7 +577,7 @@ impl<R> Transfer<R> {
     /// Sends a runtime that has sent REFER the destination's status.
     pub(super) fn notify(&self, status: u16, is_last: bool, steps: &mut Steps<R>) {
         // Its subscription ends with the agent's dialog.
-        if let Some(subscription) = self.subscription.filter(|_| !self.agent_gone) {
+        if let Some(subscription) = self.subscription.filter(|_| self.agent_end.is_none()) {
             steps.push(TransferStep::Notify {
                 subscription,
                 status,

@@ -17,7 +17,7 @@ use trunkline_model::handoff::Report;
 use uuid::Uuid;
 
 pub(crate) use event::{
-    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    AgentEnd, CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
     TransferStep,
 };
 pub(crate) use last::LastTransfer;

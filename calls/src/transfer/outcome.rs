@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_model::transfer as record;
 
-use super::event::{CallFacts, Steps, TransferOutcome, TransferStep};
+use super::event::{AgentEnd, CallFacts, Steps, TransferOutcome, TransferStep};
 use super::machine::{State, Transfer};
 use crate::call_end::CallEnd;
 use crate::pbx::Pbx;
@@ -22,9 +22,9 @@ const AFTER_SUCCESS: Duration = Duration::from_secs(2);
 const ALONE: Duration = Duration::from_secs(5);
 
 impl<R> Transfer<R> {
-    /// Handles the agent's BYE. The caller stays until the outcome is known: a BYE now could undo the PBX's transfer.
-    pub(super) fn on_agent_left(&mut self, steps: &mut Steps<R>) {
-        self.agent_gone = true;
+    /// Handles the end of the agent's leg. The caller stays until the outcome is known: a BYE now could undo the PBX's transfer.
+    pub(super) fn on_agent_left(&mut self, end: AgentEnd, steps: &mut Steps<R>) {
+        self.agent_end = Some(end);
 
         match self.state {
             // The agent's BYE counts as ours: the PBX has the caller.
@@ -42,6 +42,34 @@ impl<R> Transfer<R> {
             | State::Doubting
             | State::Parting(_)
             | State::Settled => {}
+        }
+    }
+
+    /// Ends the call of a caller without an agent whose transfer has no known outcome.
+    pub(super) fn leave_unresolved(&mut self, steps: &mut Steps<R>) {
+        let end = match self.agent_end {
+            Some(AgentEnd::Lost(_)) => self.end_alone(),
+            // The agent has hung up for the transfer's sake, which is all that is known of it.
+            Some(AgentEnd::HungUp) | None => {
+                self.record.handed_over = true;
+                self.record(steps);
+                self.end_handed_over(HangupBy::Agent)
+            }
+        };
+        self.wait(State::Settled, None, steps);
+        steps.push(TransferStep::Leave(end));
+    }
+
+    /// Returns the end of a call whose caller has neither an agent nor a destination.
+    fn end_alone(&self) -> CallEnd {
+        match self.agent_end {
+            Some(AgentEnd::Lost(reason)) => CallEnd {
+                reason: Some(reason),
+                ..CallEnd::of_answered(Status::Completed, HangupBy::Platform)
+            },
+            Some(AgentEnd::HungUp) | None => {
+                CallEnd::of_answered(Status::Completed, HangupBy::Agent)
+            }
         }
     }
 
@@ -185,7 +213,7 @@ impl<R> Transfer<R> {
         };
         self.notify(said, true, steps);
 
-        let alone = self.agent_gone;
+        let alone = self.agent_end.is_some();
         match outcome {
             TransferOutcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
             TransferOutcome::Unknown => {
@@ -199,10 +227,7 @@ impl<R> Transfer<R> {
                 self.wait(State::Settled, None, steps);
                 steps.push(match alone {
                     // Without its agent, the caller has no call to go back to.
-                    true => {
-                        let end = CallEnd::of_answered(Status::Completed, HangupBy::Agent);
-                        TransferStep::Leave(end)
-                    }
+                    true => TransferStep::Leave(self.end_alone()),
                     false => TransferStep::Resume,
                 });
             }

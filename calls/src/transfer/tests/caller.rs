@@ -1,6 +1,7 @@
 //! The caller: lost by its PBX, kept by it, left behind by the agent, or gone.
 
 use super::*;
+use crate::refusal::Reason;
 
 #[test]
 fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
@@ -76,7 +77,7 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
     let mut story = Story::of(by_refer()).after([
         TransferEvent::Acknowledged,
         accepted(),
-        TransferEvent::AgentLeft,
+        TransferEvent::AgentLeft(AgentEnd::HungUp),
     ]);
     assert_eq!(story.on(notified(180)), "ringing 180s");
     let left = "failed486 - leave:Completed:Agent";
@@ -85,7 +86,7 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
     let mut story = Story::of(by_refer()).at(Pbx::FreeSwitch).after([
         TransferEvent::Acknowledged,
         accepted(),
-        TransferEvent::AgentLeft,
+        TransferEvent::AgentLeft(AgentEnd::HungUp),
     ]);
     assert_eq!(
         story.on(notified(486)),
@@ -96,11 +97,32 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
     let mut story = Story::of(by_refer()).after([
         TransferEvent::Acknowledged,
         accepted(),
-        TransferEvent::AgentLeft,
+        TransferEvent::AgentLeft(AgentEnd::HungUp),
     ]);
     assert_eq!(story.on(unheard()), "unknown 5s");
     let left = "unknown+ - leave:Completed:Agent:transfer_unconfirmed";
     assert_eq!(story.on(TransferEvent::TimedOut), left);
+}
+
+/// The record must not say that the agent has hung up, nor that it has handed its caller over.
+#[test]
+fn an_agent_that_was_lost_leaves_a_caller_whose_call_ends_for_that_reason() {
+    let lost = || {
+        Story::of(by_refer()).after([
+            TransferEvent::Acknowledged,
+            accepted(),
+            TransferEvent::AgentLeft(AgentEnd::Lost(Reason::DialogGone)),
+        ])
+    };
+    let left = "leave:Completed:Platform:dialog_gone";
+    assert_eq!(lost().on(notified(486)), format!("failed486 - {left}"));
+    let mut story = lost();
+    assert_eq!(story.on(unheard()), "unknown 5s");
+    assert_eq!(story.on(TransferEvent::TimedOut), format!("- {left}"));
+    // The transfer's own outcome goes before the agent's end.
+    let mut story = lost();
+    let completed = story.on(notified(200));
+    assert!(completed.starts_with("completed"), "{completed}");
 }
 
 #[test]

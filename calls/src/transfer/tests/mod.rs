@@ -14,7 +14,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::event::{
-    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    AgentEnd, CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
     TransferStep,
 };
 use super::last::LastTransfer;
@@ -345,7 +345,7 @@ fn events() -> Vec<Named<TransferEvent>> {
             TransferEvent::DestinationConnected
         }),
         ("Unsubscribed", || TransferEvent::Unsubscribed),
-        ("AgentLeft", || TransferEvent::AgentLeft),
+        ("AgentLeft", || TransferEvent::AgentLeft(AgentEnd::HungUp)),
         ("CallerHeard", || TransferEvent::CallerHeard),
         ("CallEnded: caller", || ended(HangupBy::Caller)),
         ("CallEnded: agent", || ended(HangupBy::Agent)),
