@@ -21,6 +21,7 @@ use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::invite_client::ProvisionalResponse;
 use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, NewRequest, SipPeer};
+use super::media_profile;
 use super::own_request::Purpose;
 use super::provisional_relay::{
     Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
@@ -279,7 +280,14 @@ impl Relay<'_> {
         }
 
         let delivery = relay.delivery(rseq);
-        let body = match relay.is_bare(delivery) && has_sdp(message) {
+        let offer = self.bridge.incoming().map(UasInvite::invite);
+        let offer = offer
+            .filter(|invite| has_sdp(invite))
+            .map(|invite| invite.body());
+        let is_unusable = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
+        // The 2xx is judged by itself (`Bridge::why_unusable`).
+        let is_withheld = relay.is_bare(delivery) || offer.is_some_and(is_unusable);
+        let body = match is_withheld && has_sdp(message) {
             true => b"",
             false => message.body(),
         };

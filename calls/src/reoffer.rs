@@ -5,8 +5,8 @@ use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::dialog::streams;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
-use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
@@ -22,7 +22,7 @@ use super::refusal::Reason;
 use super::relay::Relay;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::{has_sdp, ip_family, sdp_of};
+use super::{has_sdp, ip_family, media_profile, sdp_of};
 
 impl Bridge {
     /// Returns whether an offer of a leg's peer may begin now; otherwise refuses it. `joining` may keep the caller's offer open.
@@ -245,6 +245,32 @@ impl Relay<'_> {
         })
     }
 
+    /// Refuses a relayed offer whose answer has another profile: it would cross to a requester that can't use it. The answerer has accepted the offer, and
+    /// is offered the media in use again.
+    pub(crate) fn refuse_other_profile(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &mut Pending,
+        answer: &Message<'_>,
+    ) {
+        let Purpose::Relay(server) = pending.purpose else {
+            return;
+        };
+        let offer = pending.sdp.as_deref();
+        let offer = offer.filter(|_| matches!(pending.method, Method::Invite | Method::Update));
+        let is_accepted = matches!(answer.status(), 200..=299) && has_sdp(answer);
+        let differs = |offer| media_profile::differ(offer, sdp_of(answer.body()));
+        if !is_accepted || !offer.is_some_and(differs) {
+            return;
+        }
+
+        let why = Reason::NoCommonMedia;
+        let lines = |head: &mut Head<'_>| refusal_lines(head, why);
+        self.bridge.legs.fail_successor(server);
+        cx.respond(server, why.status(), None, lines, b"");
+        pending.purpose = Purpose::Stale;
+    }
+
     /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
     pub(crate) fn change(
         &mut self,
@@ -345,10 +371,7 @@ impl Relay<'_> {
         self.holding.hear(self.bridge, id, message);
         let is_delayed = ack.delayed.is_some();
         let is_answered = match ack.delayed {
-            Some(delayed) => {
-                self.acknowledge(cx, id, &delayed, message);
-                has_sdp(message)
-            }
+            Some(delayed) => self.acknowledge(cx, id, &delayed, message),
             None => self.take_late_answer(cx, message),
         };
 
@@ -360,20 +383,22 @@ impl Relay<'_> {
         }
     }
 
-    /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
+    /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer, or with one of another profile, its offer is
+    /// rejected; returns false then.
     fn acknowledge(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
         delayed: &Delayed,
         message: &Message<'_>,
-    ) {
+    ) -> bool {
         let other = self.bridge.other(id);
-        if !has_sdp(message) {
+        let is_unusable = || media_profile::differ(&delayed.offer, sdp_of(message.body()));
+        if !has_sdp(message) || is_unusable() {
             if let Some(leg) = self.bridge.legs.get_mut(other) {
                 leg.reject_offer(cx, delayed);
             }
-            return;
+            return false;
         }
 
         let mut lines = Vec::new();
@@ -394,6 +419,7 @@ impl Relay<'_> {
         if let Some(leg) = self.bridge.legs.get_mut(other) {
             leg.send_ack(cx, &ack);
         }
+        true
     }
 }
 

@@ -150,9 +150,11 @@ impl Call {
         // A challenge that can be answered is no answer yet: the request is out again with credentials.
         let (org, direction) = (self.ids.org, self.direction());
         let unproven = self.bridge.prove(cx, org, direction, pending, message);
-        let Some(pending) = unproven else {
+        let Some(mut pending) = unproven else {
             return;
         };
+        self.relaying()
+            .refuse_other_profile(cx, &mut pending, message);
 
         match (pending.purpose, pending.method) {
             (Purpose::Relay(server), _)

@@ -16,6 +16,7 @@ use crate::invite_client::{Accepted, Patience};
 use crate::ip_family;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
+use crate::media_profile;
 use crate::refusal::Reason;
 use crate::target::DialTarget;
 use crate::transfer::{LastTransfer, TransferEvent};
@@ -122,8 +123,9 @@ impl Bridge {
             return DestinationAnswer::Late;
         };
 
-        // SDP crosses unchanged and media isn't relayed, so IPv4 and IPv6 media can't meet.
-        if sdp.is_empty() || ip_family::differ(offer, &sdp) {
+        // SDP crosses unchanged and media isn't relayed, so neither IPv4 and IPv6 media nor RTP and SRTP can meet.
+        let is_apart = ip_family::differ(offer, &sdp) || media_profile::differ(offer, &sdp);
+        if sdp.is_empty() || is_apart {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target, b"");
             self.legs.remove(leg);
