@@ -12,7 +12,7 @@ use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{WrongPart, client};
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction, IpVersion, PayloadTypes};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, IpVersion, PacketTime, PayloadTypes};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
@@ -243,6 +243,10 @@ pub struct AgreedMedia {
     pub received: PayloadTypes,
     /// Our direction.
     pub direction: Direction,
+    /// Audio in each packet that is sent.
+    pub packet_time: PacketTime,
+    /// Address at which the caller wants its RTCP, if it names one that may be sent to.
+    pub rtcp: Option<SocketAddr>,
     /// IPs that the caller's packets are expected from. Both may be the same.
     pub sources: [IpAddr; 2],
     /// True if another source may be learned while those are silent.

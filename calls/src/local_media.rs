@@ -190,12 +190,17 @@ impl Relay<'_> {
                 .any(|of| of.to_canonical() == ip.to_canonical())
         };
         let claim = claim.filter(|claim| expects(claim.address.ip()));
+        let addresses = &cx.core.config.addresses;
+        let may_get = |rtcp: &SocketAddr| expects(rtcp.ip()) || addresses.examine(*rtcp).is_ok();
+        let rtcp = audio.rtcp.filter(may_get);
         let media = AgreedMedia {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
             received: audio.received,
             direction: audio.direction,
+            packet_time: audio.packet_time,
+            rtcp,
             sources,
             from_any,
             trunk: rules.trunk,

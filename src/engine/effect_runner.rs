@@ -243,6 +243,8 @@ impl EffectRunner {
                     telephone_event: media.telephone_event,
                     received: media.received,
                     direction: media.direction,
+                    packet_time: media.packet_time,
+                    rtcp: media.rtcp.filter(|_| inside.is_none()),
                     sources: inside.map_or(media.sources, |inside| [inside.ip(); 2]),
                     from_any: media.from_any,
                     peer: media::MediaPeer {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use trunkline_sip::dialog::sdp::Codec;
 #[cfg(test)]
-use trunkline_sip::dialog::sdp::{AudioPayload, PayloadTypes};
+use trunkline_sip::dialog::sdp::{AudioPayload, PacketTime, PayloadTypes};
 use trunkline_sip::moment::Moment;
 
 use crate::bot::BotEnd;
@@ -29,7 +29,7 @@ use super::negotiated::NegotiatedMedia;
 use super::playout::Played;
 use super::reception::Reception;
 use super::rtcp::Rtcp;
-use super::rtp::Packet;
+use super::rtp::{Packet, Packets};
 use super::session::{Audience, MAX_AUDIO, Session};
 use super::statistics::{Figures, MediaStatistics, Shared};
 use super::surplus::Surplus;
@@ -137,6 +137,8 @@ impl Call {
                 telephone_event: None,
                 received: PayloadTypes::of(AudioPayload::PCMA, None),
                 direction: trunkline_sip::dialog::sdp::Direction::SendRecv,
+                packet_time: PacketTime::default(),
+                rtcp: None,
                 sources: [peer.ip(); 2],
                 from_any: false,
                 peer: MediaPeer::default(),
@@ -365,14 +367,14 @@ impl Call {
         self.check(heard);
     }
 
-    /// Runs the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
+    /// Runs the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packets that are due to the peer.
     pub(super) fn tick<'p>(
         &mut self,
         octets: &'p mut [u8],
         scratch: &mut Scratch,
         news: &mut Vec<(u64, MediaEvent)>,
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<(SocketAddr, Packets<'p>)> {
         // A code needs no start: it is spoken once media is negotiated.
         if self.session.is_spoken_to() {
             return self.speak(octets, news, now);
@@ -435,13 +437,13 @@ impl Call {
         let sent = self.session.frame(octets, &frame, is_first, now);
         // RFC 3550 §5.1: the timestamp grows by a block "regardless of whether the block is transmitted in a packet or
         // dropped as silent".
-        let Some((to, packet)) = sent else {
+        let Some((to, packets)) = sent else {
             self.session.pass();
             return None;
         };
 
         self.is_quiet = played == Played::Filled;
-        self.figures.packets_sent += 1;
+        self.figures.packets_sent += packets.count() as u64;
         self.figures.octets_sent += FRAME as u64;
 
         if played == Played::Audio && self.figures.first_word.is_none() {
@@ -451,7 +453,7 @@ impl Call {
             news.push((self.key, MediaEvent::BotSpoke { after }));
         }
 
-        Some((to, packet))
+        Some((to, packets))
     }
 
     fn speak<'p>(
@@ -459,7 +461,7 @@ impl Call {
         octets: &'p mut [u8],
         news: &mut Vec<(u64, MediaEvent)>,
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<(SocketAddr, Packets<'p>)> {
         if self.session.is_unheard() {
             self.note_withheld(now);
         }

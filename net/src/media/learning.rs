@@ -217,7 +217,7 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PacketTime, PayloadTypes};
 
     use super::super::negotiated::MediaPeer;
     use super::*;
@@ -239,6 +239,8 @@ mod tests {
             telephone_event: None,
             received: PayloadTypes::of(AudioPayload::PCMA, None),
             direction: Direction::SendRecv,
+            packet_time: PacketTime::default(),
+            rtcp: None,
             sources: sources.map(|source| address(source).ip()),
             from_any,
             peer: MediaPeer::default(),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction, Format, PayloadTypes};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, Format, PacketTime, PayloadTypes};
 
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -19,6 +19,10 @@ pub struct NegotiatedMedia {
     pub received: PayloadTypes,
     /// Our direction. A peer that must not send isn't missed.
     pub direction: Direction,
+    /// Audio in each packet that is sent.
+    pub packet_time: PacketTime,
+    /// Address at which the peer wants its RTCP (RFC 3605). One at another IP address than its RTP's gets none before RTCP has come from there.
+    pub rtcp: Option<SocketAddr>,
     /// IP addresses from which the peer's packets are expected, on any port. Both may be the same.
     pub sources: [IpAddr; 2],
     /// True if other addresses may be learnt while the expected ones send nothing.
@@ -68,6 +72,13 @@ impl NegotiatedMedia {
     /// Returns the address at which the peer says that it listens. Behind a NAT, the SDP names one that can't be reached from here.
     pub(super) fn listens_at(&self) -> SocketAddr {
         self.peer.claimed.unwrap_or(self.remote)
+    }
+
+    /// Returns whether the peer's RTCP is named as coming from that address.
+    pub(super) fn names_rtcp(&self, source: SocketAddr) -> bool {
+        self.rtcp.is_some_and(|named| {
+            (named.ip().to_canonical(), named.port()) == (source.ip().to_canonical(), source.port())
+        })
     }
 
     /// Returns whether audio flows both ways.

@@ -13,6 +13,18 @@ pub(super) struct Header {
     pub(super) ssrc: u32,
 }
 
+impl Header {
+    /// Header of a later part of the same frame. A sample of G.711 has one octet, and each timestamp unit one sample.
+    const fn of_part(self, number: u16, length: usize) -> Self {
+        Self {
+            marker: self.marker && number == 0,
+            sequence: self.sequence.wrapping_add(number),
+            timestamp: self.timestamp.wrapping_add(number as u32 * length as u32),
+            ..self
+        }
+    }
+}
+
 /// A packet: its header, and the range of its payload.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
@@ -68,6 +80,50 @@ impl Packet {
         put(packet, header);
         packet
     }
+}
+
+/// Packets that leave together, all of one length: a frame of audio in as many as its peer wants, or a single one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Packets<'p> {
+    octets: &'p [u8],
+    each: usize,
+}
+
+impl<'p> Packets<'p> {
+    /// A single packet.
+    pub(super) const fn one(packet: &'p [u8]) -> Self {
+        Self {
+            octets: packet,
+            each: packet.len(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'p [u8]> {
+        self.octets.chunks_exact(self.each.max(1))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.iter().count()
+    }
+}
+
+/// Writes new packets of equal length for a payload of G.711, the first of them with this header; `None` if `octets` has no room for them.
+pub(super) fn write_parts<'p>(
+    octets: &'p mut [u8],
+    header: &Header,
+    payload: &[u8],
+    parts: u8,
+) -> Option<Packets<'p>> {
+    let length = payload.len() / usize::from(parts.max(1));
+    let each = HEADER + length;
+    let room = octets.get_mut(..each * usize::from(parts))?;
+
+    let parts = payload.chunks_exact(length.max(1));
+    for (number, (packet, part)) in (0..).zip(room.chunks_exact_mut(each).zip(parts)) {
+        put(packet, &header.of_part(number, part.len()));
+        packet[HEADER..].copy_from_slice(part);
+    }
+    Some(Packets { octets: room, each })
 }
 
 /// Writes a new packet; `None` if `octets` has no room for it.

@@ -18,7 +18,8 @@ use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
 use super::negotiated::NegotiatedMedia;
 use super::presence;
-use super::rtp::{self, Header, Packet};
+use super::rtcp;
+use super::rtp::{self, Header, Packet, Packets};
 use super::silence::SilenceClock;
 use super::source_filter::SourceFilter;
 use super::speech::{Opening, Speech, SpeechPacket};
@@ -41,6 +42,8 @@ pub(super) struct Session {
     learning: Learning,
     /// Address in SDP, if a packet has come from there that isn't audio: comfort noise, RTCP, STUN.
     noticed: Option<SocketAddr>,
+    /// RTCP has come from the address that SDP names for it.
+    is_rtcp_heard: bool,
     /// A packet to the peer came back with ICMP port unreachable, and nothing has come from the peer since.
     is_unreachable: bool,
     /// Time at which the peer's audio was last heard, or from which it should be heard.
@@ -70,6 +73,7 @@ impl Session {
             agreed: None,
             learning: Learning::default(),
             noticed: None,
+            is_rtcp_heard: false,
             is_unreachable: false,
             heard_at: Moment::default(),
             silence: SilenceClock::default(),
@@ -102,13 +106,17 @@ impl Session {
         &mut self,
         octets: &'p mut [u8],
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
-        let agreed = self.agreed.filter(NegotiatedMedia::takes)?;
+    ) -> Option<(SocketAddr, Packets<'p>)> {
+        let Some(agreed) = self.agreed() else {
+            self.stream.pause();
+            return None;
+        };
         let target = self.target();
         let said = self.speech.as_mut()?.next(&agreed, target, now)?;
         let SpeechPacket { to, payload, .. } = &said;
-        let header = self.stream.own(agreed.payload.number, said.is_first);
-        Some((*to, rtp::write(octets, &header, payload)?))
+        let parts = agreed.packet_time.parts();
+        let header = self.stream.own(agreed.payload.number, said.is_first, parts);
+        Some((*to, rtp::write_parts(octets, &header, payload, parts)?))
     }
 
     /// Returns whether the peer hears speech instead of its echo.
@@ -145,6 +153,7 @@ impl Session {
         }
         // The peer may have opened its port only now.
         self.is_unreachable = false;
+        self.is_rtcp_heard &= self.agreed.is_some_and(|before| before.rtcp == agreed.rtcp);
         if moves {
             self.noticed = None;
             // Anew, since a peer that sends only once it hears something would get no packet at its new address.
@@ -217,7 +226,9 @@ impl Session {
         };
         let listens_at = agreed.listens_at();
         let is_from = |address| presence::is_from(address, octets, source);
-        let is_listed = agreed.expects(listens_at.ip()) && is_from(listens_at);
+        let is_rtcp = rtcp::is_rtcp(octets) && agreed.names_rtcp(source);
+        let is_listed = agreed.expects(listens_at.ip())
+            && (is_from(listens_at) || is_rtcp && agreed.expects(source.ip()));
         if !is_listed && !self.learning.source().is_some_and(is_from) {
             return;
         }
@@ -251,7 +262,10 @@ impl Session {
         octets: &'p mut [u8],
         now: Moment,
     ) -> Option<&'p [u8]> {
-        let agreed = self.agreed()?;
+        let Some(agreed) = self.agreed() else {
+            self.stream.pause();
+            return None;
+        };
         // What the peer sends may have another number, or another codec, than what it takes.
         let format = agreed.format(packet.header.payload_type)?;
         let payload_type = match format {
@@ -262,11 +276,14 @@ impl Session {
             return None;
         }
 
+        let mut resumes = false;
         if let Format::Audio(codec) = format {
             g711::convert(packet.payload_mut(octets), codec, agreed.payload.codec);
+            resumes = self.stream.take_pause();
         }
         let header = Header {
             payload_type,
+            marker: packet.header.marker || resumes,
             ..packet.header
         };
         let header = self.stream.next(&header, now);
@@ -350,7 +367,7 @@ impl Session {
         audio: &[u8; 160],
         is_first: bool,
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<(SocketAddr, Packets<'p>)> {
         let agreed = self.agreed()?;
         let (to, audio) = match self.target() {
             Some(target) => (target, audio),
@@ -358,13 +375,14 @@ impl Session {
             None => (self.opening.next(&agreed, now)?, &[g711::SILENCE; 160]),
         };
 
-        let header = self.stream.own(agreed.payload.number, is_first);
+        let parts = agreed.packet_time.parts();
+        let header = self.stream.own(agreed.payload.number, is_first, parts);
         // By the codec that SDP names, not by the number: G.711 may have a dynamic one (RFC 3551 §3).
-        let packet = match agreed.payload.codec {
-            Codec::Pcma => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
-            Codec::Pcmu => rtp::write(octets, &header, audio),
+        let packets = match agreed.payload.codec {
+            Codec::Pcma => rtp::write_parts(octets, &header, &audio.map(g711::a_of_mu), parts),
+            Codec::Pcmu => rtp::write_parts(octets, &header, audio, parts),
         };
-        Some((to, packet?))
+        Some((to, packets?))
     }
 
     /// Writes a frame of a key for the peer, if telephone-events were negotiated and the peer's address is known; `None`: play the key as
@@ -385,6 +403,30 @@ impl Session {
     pub(super) fn wants_tones(&self) -> bool {
         self.agreed()
             .is_some_and(|agreed| agreed.telephone_event.is_none())
+    }
+
+    /// Returns the address of the peer's RTCP: the one that its SDP names (RFC 3605), if that is at the learnt IP address or RTCP has come from there;
+    /// else the learnt address, with the next higher port (RFC 3550 §11).
+    pub(super) fn rtcp_peer(&self) -> Option<SocketAddr> {
+        let peer = self.learning.source()?;
+        let is_known = |named: &SocketAddr| {
+            self.is_rtcp_heard || named.ip().to_canonical() == peer.ip().to_canonical()
+        };
+        let named = self.agreed.and_then(|agreed| agreed.rtcp).filter(is_known);
+        let next = || Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?));
+        named.or_else(next)
+    }
+
+    /// Returns whether RTCP from `source` is the peer's: from the learnt address, the next higher port there, or where its SDP says.
+    pub(super) fn hears_rtcp(&mut self, source: SocketAddr) -> bool {
+        let is_named = self.agreed.is_some_and(|agreed| agreed.names_rtcp(source));
+        self.is_rtcp_heard |= is_named;
+        let is_near = self.learning.source().is_some_and(|peer| {
+            let ports = [Some(peer.port()), peer.port().checked_add(1)];
+            peer.ip().to_canonical() == source.ip().to_canonical()
+                && ports.contains(&Some(source.port()))
+        });
+        is_named && self.learning.source().is_some() || is_near
     }
 
     /// Returns the learnt address of the peer.
@@ -525,7 +567,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PacketTime, PayloadTypes};
 
     use super::super::keys::SentKeys;
     use super::super::negotiated::MediaPeer;
@@ -561,6 +603,8 @@ mod tests {
             telephone_event: Some(101),
             received: PayloadTypes::of(AudioPayload::PCMA, Some(101)),
             direction: Direction::SendRecv,
+            packet_time: PacketTime::default(),
+            rtcp: None,
             sources: [remote.ip(); 2],
             from_any: false,
             peer: MediaPeer {
@@ -703,11 +747,14 @@ mod tests {
         assert_eq!(sent[1..], [(first, false, 101); 7]);
 
         let mut octets = [0; 200];
-        let (_, packet) = session
+        let (_, packets) = session
             .frame(&mut octets, &[0xff; 160], true, at(400))
             .unwrap();
         assert_eq!(
-            Packet::read(packet).unwrap().header.timestamp,
+            Packet::read(packets.iter().next().unwrap())
+                .unwrap()
+                .header
+                .timestamp,
             first + 11 * 160,
             "the clock of the stream went on"
         );
@@ -994,7 +1041,8 @@ mod tests {
         let (mut audible, mut sent, mut target) = (0, 0, None);
         for tick in 0..50 {
             let (mut octets, now) = ([0; 200], at(from + 20 * tick));
-            if let Some((to, packet)) = session.frame(&mut octets, &[0x23; 160], false, now) {
+            if let Some((to, packets)) = session.frame(&mut octets, &[0x23; 160], false, now) {
+                let packet = packets.iter().next().expect("a packet");
                 audible += usize::from(packet[12..] != [g711::a_of_mu(g711::SILENCE); 160]);
                 sent += 1;
                 assert!(target.is_none_or(|known| known == to), "one destination");

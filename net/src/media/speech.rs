@@ -177,7 +177,7 @@ fn said(
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PacketTime, PayloadTypes};
 
     use super::super::negotiated::MediaPeer;
     use super::*;
@@ -196,6 +196,8 @@ mod tests {
             telephone_event: None,
             received: PayloadTypes::of(payload, None),
             direction: Direction::SendRecv,
+            packet_time: PacketTime::default(),
+            rtcp: None,
             sources: [remote.ip(); 2],
             from_any: false,
             peer: MediaPeer::default(),

@@ -16,6 +16,8 @@ pub(super) struct Stream {
     timestamp: u32,
     /// Timestamp at which the last key began.
     event_at: u32,
+    /// Nothing was sent in the last slot, so the next audio begins a talk spurt (RFC 3551 §4.1).
+    has_paused: bool,
     /// Time of the last echoed packet that wasn't late. Packets of our own don't change it.
     sent_at: Moment,
     incoming: Option<Incoming>,
@@ -37,6 +39,7 @@ impl Stream {
             sequence: u16::from_be_bytes([e, f]) >> 1,
             timestamp: u32::from_be_bytes([e, f, g, h]),
             event_at: 0,
+            has_paused: true,
             sent_at: Moment::default(),
             incoming: None,
         }
@@ -77,38 +80,57 @@ impl Stream {
         }
     }
 
-    /// Returns the header of our own packet, 20 ms after the previous one.
-    pub(super) const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.pass();
-
-        Header {
-            marker,
+    /// Returns the header of the first of so many packets of our own, which fill the 20 ms after the previous ones. It has the marker where asked for, and
+    /// where nothing was sent before.
+    pub(super) const fn own(&mut self, payload_type: u8, marker: bool, parts: u8) -> Header {
+        let has_paused = self.take_pause();
+        let header = Header {
+            marker: marker || has_paused,
             payload_type,
-            sequence: self.sequence,
-            timestamp: self.timestamp,
+            sequence: self.sequence.wrapping_add(1),
+            timestamp: self.advance(),
             ssrc: self.ssrc,
-        }
+        };
+        self.sequence = self.sequence.wrapping_add(parts as u16);
+        header
+    }
+
+    /// Notes that nothing is sent, by the peer's wish.
+    pub(super) const fn pause(&mut self) {
+        self.has_paused = true;
+    }
+
+    /// Returns whether nothing was sent before the audio that is sent now; true once.
+    pub(super) const fn take_pause(&mut self) -> bool {
+        std::mem::replace(&mut self.has_paused, false)
     }
 
     /// Returns the header of a telephone-event's packet: all of one event have the timestamp of its beginning (RFC 4733 §2.5.1.2).
     pub(super) const fn event(&mut self, payload_type: u8, is_first: bool) -> Header {
         // The clock goes on beneath the event, so that audio after the key has the timestamp of its own time.
-        let header = self.own(payload_type, is_first);
+        let header = self.own(payload_type, is_first, 1);
         if is_first {
             self.event_at = header.timestamp;
         }
         Header {
+            // That of a later packet would begin another event (RFC 4733 §2.5.1.1).
+            marker: is_first,
             timestamp: self.event_at,
             ..header
         }
     }
 
-    /// Advances the timestamp by 20 ms.
+    /// Skips 20 ms in which nothing is sent.
     pub(super) const fn pass(&mut self) {
+        self.pause();
+        self.advance();
+    }
+
+    const fn advance(&mut self) -> u32 {
         self.timestamp = self
             .timestamp
             .wrapping_add(20 * UNITS_PER_MILLISECOND as u32);
+        self.timestamp
     }
 
     fn join(&mut self, header: &Header, now: Moment) -> Incoming {

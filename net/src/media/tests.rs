@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PacketTime, PayloadTypes};
 
 use super::*;
 
@@ -50,6 +50,8 @@ fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> NegotiatedMedia {
         telephone_event,
         received: PayloadTypes::of(AudioPayload::PCMA, telephone_event),
         direction: Direction::SendRecv,
+        packet_time: PacketTime::default(),
+        rtcp: None,
         sources: [remote.ip(); 2],
         from_any: false,
         peer: MediaPeer {
@@ -605,4 +607,5 @@ fn a_listener_of_this_node_is_never_a_peer() {
 
 mod bots;
 mod impaired;
+mod packets;
 mod recommendation;

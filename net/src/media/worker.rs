@@ -548,11 +548,13 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 let Some(call) = self.calls.get_mut(place) else {
                     continue;
                 };
-                if let Some((to, packet)) =
+                if let Some((to, packets)) =
                     // A tick counts at the time at which it was due. At `now`, ticks caught up would share one slot.
                     call.tick(&mut *self.buffer, &mut self.scratch, &mut self.news, due.at)
                 {
-                    send(&call.socket, packet, to);
+                    for packet in packets.iter() {
+                        send(&call.socket, packet, to);
+                    }
                 }
 
                 call.report(|to| self.ports.is_listener(to), due.at);

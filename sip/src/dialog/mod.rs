@@ -11,10 +11,11 @@ pub mod direction;
 mod ip_version;
 mod payload;
 mod route_set;
+mod rtp_attributes;
 pub mod sdp;
 pub mod session_timer;
-
 pub mod streams;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

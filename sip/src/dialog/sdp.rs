@@ -11,6 +11,8 @@ use super::connection_line::Connection;
 pub use super::direction::Direction;
 pub use super::ip_version::IpVersion;
 pub use super::payload::{AudioPayload, Codec, Format, PayloadTypes};
+pub use super::rtp_attributes::PacketTime;
+use super::rtp_attributes::RtpAttributes;
 
 /// Most media sections in one description. A description with more is refused.
 const MOST_MEDIA: usize = 32;
@@ -36,6 +38,10 @@ pub struct Audio {
     pub received: PayloadTypes,
     /// Our direction.
     pub direction: Direction,
+    /// Audio in each packet that we send.
+    pub packet_time: PacketTime,
+    /// Address at which the peer wants our RTCP, if it names one.
+    pub rtcp: Option<SocketAddr>,
 }
 
 /// An answer to an offer.
@@ -300,6 +306,7 @@ struct Media<'a> {
     /// Number of the connection line that applies and has no address.
     unread: Option<usize>,
     direction: Direction, // the peer's
+    rtp: RtpAttributes,
     maps: Vec<(u8, Mapped)>,
 }
 
@@ -423,6 +430,7 @@ impl<'a> Media<'a> {
             remote: None,
             unread: None,
             direction: defaults.direction,
+            rtp: RtpAttributes::default(),
             maps: Vec::new(),
         };
 
@@ -449,6 +457,8 @@ impl<'a> Media<'a> {
         {
             // The first mapping of a number counts, and so a section has at most 128 of them.
             self.maps.push((number, mapped));
+        } else {
+            self.rtp.take(value);
         }
     }
 
@@ -533,6 +543,8 @@ impl<'a> Media<'a> {
             } else {
                 direction
             },
+            packet_time: self.rtp.packet_time(),
+            rtcp: self.rtp.rtcp(remote.ip()),
         })
     }
 

@@ -22,6 +22,8 @@ fn audio(remote: &str, payload: u8, telephone_event: Option<u8>, direction: Dire
         telephone_event,
         received: PayloadTypes::of(payload, telephone_event),
         direction,
+        packet_time: PacketTime::Ms20,
+        rtcp: None,
     }
 }
 

@@ -174,6 +174,8 @@ impl RunningCall {
             telephone_event: audio.telephone_event,
             received: audio.received,
             direction: audio.direction,
+            packet_time: audio.packet_time,
+            rtcp: None,
             sources: [remote.ip(); 2],
             from_any: false,
             peer: MediaPeer::default(),
@@ -223,7 +225,7 @@ mod tests {
 
     use trunkline_bounds::Holder;
     use trunkline_net::media::MediaSettings;
-    use trunkline_sip::dialog::sdp::{AudioPayload, PayloadTypes};
+    use trunkline_sip::dialog::sdp::{AudioPayload, PacketTime, PayloadTypes};
     use trunkline_sip::entropy::Entropy;
     use trunkline_testkit::Deadline;
     use trunkline_testkit::talker::Rtp;
@@ -260,6 +262,8 @@ mod tests {
             telephone_event: None,
             received: PayloadTypes::default(),
             direction: Direction::SendRecv,
+            packet_time: PacketTime::default(),
+            rtcp: None,
             sources: [ip; 2],
             from_any: false,
             peer: MediaPeer::default(),

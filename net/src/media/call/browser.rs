@@ -6,7 +6,7 @@ use trunkline_sip::dialog::sdp::Codec;
 use trunkline_sip::moment::Moment;
 
 use super::super::browser_leg::BrowserLeg;
-use super::{Call, FRAME, Packet, g711, mu_law_of};
+use super::{Call, FRAME, Packet, Packets, g711, mu_law_of};
 
 impl Call {
     /// Attaches a browser, in place of the echo.
@@ -53,7 +53,7 @@ impl Call {
         &mut self,
         octets: &'p mut [u8],
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<(SocketAddr, Packets<'p>)> {
         let browser = self.browser.as_mut()?;
         browser.tick(now);
         // Taken also if a key is sent in its place: speech that waited for the key would be late from then on.
@@ -72,14 +72,14 @@ impl Call {
         }
 
         let is_first = self.is_quiet && spoken.is_some();
-        let Some(sent) = self.session.frame(octets, &frame, is_first, now) else {
+        let Some((to, packets)) = self.session.frame(octets, &frame, is_first, now) else {
             self.session.pass();
             return None;
         };
         self.is_quiet = spoken.is_none();
-        self.figures.packets_sent += 1;
+        self.figures.packets_sent += packets.count() as u64;
         self.figures.octets_sent += FRAME as u64;
-        Some(sent)
+        Some((to, packets))
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Arc;
 
-    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PayloadTypes};
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction, PacketTime, PayloadTypes};
 
     use super::*;
     use crate::media::negotiated::{MediaPeer, NegotiatedMedia};
@@ -104,7 +104,8 @@ mod tests {
     fn tick(call: &mut Call, number: u64) -> Option<(u8, Vec<u8>)> {
         let mut octets = [0; 200];
         let now = at_millis(20 * number);
-        let (_, packet) = call.tick_browser(&mut octets, now)?;
+        let (_, packets) = call.tick_browser(&mut octets, now)?;
+        let packet = packets.iter().next()?;
         Some((packet[1], packet[12..].to_vec()))
     }
 
@@ -121,6 +122,8 @@ mod tests {
             telephone_event: Some(EVENT),
             received: PayloadTypes::of(AudioPayload::PCMA, Some(EVENT)),
             direction: Direction::SendRecv,
+            packet_time: PacketTime::default(),
+            rtcp: None,
             sources: [peer.ip(); 2],
             from_any: false,
             peer: MediaPeer::default(),

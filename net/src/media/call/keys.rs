@@ -7,6 +7,7 @@ use trunkline_sip::moment::Moment;
 use super::Call;
 use crate::media::bot_leg::Scratch;
 use crate::media::keys::{KEYS, KeyFrame};
+use crate::media::rtp::Packets;
 use crate::media::timeline::MediaStepKind;
 
 impl Call {
@@ -42,7 +43,7 @@ impl Call {
         &mut self,
         octets: &'p mut [u8],
         key: KeyFrame,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<(SocketAddr, Packets<'p>)> {
         // Checked before the packet is written: the packet borrows `octets` for as long as it lives.
         if self.session.target().is_none() {
             self.session.pass();
@@ -50,6 +51,7 @@ impl Call {
         }
         self.figures.packets_sent += 1;
         self.figures.octets_sent += 4;
-        self.session.key(octets, key)
+        let (to, packet) = self.session.key(octets, key)?;
+        Some((to, Packets::one(packet)))
     }
 }

@@ -9,7 +9,7 @@ use super::super::rtcp::{MAX_REPORT, Rtcp, Sent};
 use super::Call;
 
 impl Call {
-    /// Returns the address that RTCP of this many octets may be sent to: the port above the peer's RTP, unless that is a listener of this node.
+    /// Returns the address that RTCP of this many octets may be sent to: that of the peer, unless it is a listener of this node.
     /// The echo agent may send no more octets than it has received and not returned, so its RTCP comes out of that surplus.
     fn report_target(
         &self,
@@ -20,7 +20,8 @@ impl Call {
             true => self.surplus.covers(octets),
             false => self.is_started && (self.had_bot() || self.player.is_some()),
         };
-        self.rtcp_peer().filter(|to| may_send && !is_listener(*to))
+        let to = self.session.rtcp_peer();
+        to.filter(|to| may_send && !is_listener(*to))
     }
 
     /// Sends the peer a report, if one is due.
@@ -68,13 +69,7 @@ impl Call {
         self.rtcp_socket.as_deref().unwrap_or(&self.socket)
     }
 
-    /// Returns the address of the peer's RTCP: the learnt address, with the next higher port (RFC 3550 §11).
-    fn rtcp_peer(&self) -> Option<SocketAddr> {
-        let peer = self.session.peer()?;
-        Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
-    }
-
-    /// Handles RTCP, if it comes from the learnt address of the peer, or from the next higher port (RFC 3550 §11).
+    /// Handles RTCP, if it is the peer's.
     pub(in super::super) fn receive_rtcp(
         &mut self,
         octets: &[u8],
@@ -82,11 +77,7 @@ impl Call {
         now: Moment,
     ) {
         // Only the peer may say how it hears us: a forged report would spoil the record and earn the echo a surplus.
-        let is_peer = self.session.peer().is_some_and(|peer| {
-            let ports = [Some(peer.port()), peer.port().checked_add(1)];
-            peer.ip().to_canonical() == source.ip().to_canonical()
-                && ports.contains(&Some(source.port()))
-        });
+        let is_peer = self.session.hears_rtcp(source);
         // Without audio it still shows that the peer listens.
         let was_silent = self.session.is_silent();
         self.session.notice(octets, source, now);

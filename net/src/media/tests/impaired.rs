@@ -355,6 +355,7 @@ fn an_hour_of_a_bot_reaches_the_caller_whole() {
             .expect("a peer");
         assert_eq!(to, remote);
 
+        let sent = sent.iter().next().expect("a packet");
         let header = Packet::read(sent).unwrap().header;
         if let Some(before) = last.replace(header) {
             assert_eq!(header.sequence, before.sequence.wrapping_add(1));
