@@ -27,6 +27,9 @@ use crate::registrar::bindings::BindingTarget;
 /// counts as a refusal.
 const MAX_REQUESTS: u32 = 8;
 
+/// Parameter of a SIP URI whose user part is a phone number (RFC 3261 §19.1.1).
+const USER_PHONE: &str = ";user=phone";
+
 /// Callee, and the caller identity that it sees.
 #[derive(Clone, Debug)]
 pub(crate) struct Callee {
@@ -42,6 +45,8 @@ pub(crate) struct Callee {
     pub(crate) from_user: Box<str>,
     /// The host in From; `None`: our own.
     pub(crate) from_host: Option<Box<str>>,
+    /// True if the user part in From is marked as a number (`user=phone`).
+    pub(crate) user_phone: bool,
     /// True if P-Asserted-Identity repeats From (RFC 3325).
     pub(crate) asserts: bool,
     /// Credentials for challenges: a trunk's pair, or that of each device of a PBX that has registered.
@@ -75,6 +80,7 @@ pub(crate) struct CalleeText {
     from_name: Box<[u8]>,
     from_user: Box<str>,
     from_host: Option<Box<str>>,
+    user_phone: bool,
     asserts: bool,
     lines: Box<[u8]>,
     /// The SDP that is offered.
@@ -104,7 +110,8 @@ impl InviteText for CalleeText {
         if !from.is_empty() {
             from.push(b' ');
         }
-        from.extend_from_slice(format!("<sip:{}@{host}>", self.from_user).as_bytes());
+        let phone = if self.user_phone { USER_PHONE } else { "" };
+        from.extend_from_slice(format!("<sip:{}@{host}{phone}>", self.from_user).as_bytes());
         from
     }
 
@@ -168,6 +175,7 @@ impl Callee {
             from_name: self.from_name,
             from_user: self.from_user,
             from_host: self.from_host,
+            user_phone: self.user_phone,
             asserts: self.asserts,
             lines: self.lines,
             offer: Box::default(),
@@ -190,7 +198,8 @@ impl Callee {
         };
 
         let number = number.as_str();
-        let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
+        let phone = if trunk.user_phone { USER_PHONE } else { "" };
+        let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}{phone}").into();
         // The trunk's transport is a setting: neither the URI nor a DNS record changes it.
         let dial_target = match target::dial_target(&uri)? {
             DialTarget::Resolved(target) => DialTarget::Resolved(Target {
@@ -206,10 +215,11 @@ impl Callee {
         Some(Self {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
             dial_targets: VecDeque::from([dial_target.named(trunk.named)]),
-            to: format!("sip:{number}@{host_port}").into(),
+            to: format!("sip:{number}@{host_port}{phone}").into(),
             from_name: Box::default(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
+            user_phone: trunk.user_phone,
             asserts: trunk.p_asserted_identity,
             credentials: LegCredentials::of_trunk(trunk).into_iter().collect(),
             challenger: Some(Challenger::of_trunk(trunk)),
@@ -277,6 +287,7 @@ impl Callee {
             from_name: Box::default(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
+            user_phone: trunk.user_phone,
             asserts: trunk.p_asserted_identity,
             credentials,
             challenger: Some(Challenger::pbx(trunk.org)),
@@ -289,6 +300,9 @@ impl Callee {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::entropy::Entropy;
+    use trunkline_sip::slot::{Minter, Node, Slot};
+
     use super::*;
 
     fn trunk(host: &str, port: u16, transport: Transport) -> OutboundRoute {
@@ -303,11 +317,37 @@ mod tests {
             caller_number: E164::parse("+442071838750").unwrap(),
             from_host: None,
             p_asserted_identity: false,
+            user_phone: false,
             register: false,
             max_concurrent_calls: None,
             calls_per_second: None,
             transfer_way: trunkline_model::settings::TransferWay::default(),
             keeps_caller: false,
+        }
+    }
+
+    #[test]
+    fn a_carrier_that_wants_numbers_marked_gets_them_so() {
+        let number = E164::parse("+14155550100").unwrap();
+        let minter = Minter::new(Node(0), [0; 16]);
+        for (user_phone, phone) in [(false, ""), (true, ";user=phone")] {
+            let trunk = OutboundRoute {
+                user_phone,
+                ..trunk("192.0.2.1", 5070, Transport::Tcp)
+            };
+            let callee = Callee::through(&trunk, number).unwrap();
+            let uri = format!("sip:+14155550100@192.0.2.1:5070;transport=tcp{phone}");
+            assert_eq!(callee.dial_targets[0].uri(), uri);
+            let leg = CalleeLeg {
+                role: LegRole::Trunk,
+                hops: 70,
+                call_id: minter.call_id(Slot::new(0).unwrap(), &mut Entropy::from_seed([0; 32])),
+            };
+            let (_, text) = callee.split(leg, Patience::WithLast);
+            let to = format!("<sip:+14155550100@192.0.2.1:5070{phone}>");
+            assert_eq!(text.to(), to.into_bytes());
+            let from = format!("<sip:+442071838750@us.example{phone}>");
+            assert_eq!(text.from("us.example"), from.into_bytes());
         }
     }
 

@@ -102,4 +102,7 @@ ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;
 -- PBXs behind a proxy register with the path to themselves.
 ALTER TABLE registrations ADD COLUMN path TEXT;
 
+-- INVITEs through the trunk carry `user=phone`.
+ALTER TABLE outbound_trunks ADD COLUMN user_phone BOOLEAN NOT NULL DEFAULT FALSE;
+
 DROP TABLE schema_migrations;

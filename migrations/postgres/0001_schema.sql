@@ -234,6 +234,8 @@ CREATE TABLE outbound_trunks (
     -- NULL: no.
     digest_require_qop   BOOLEAN,
     unanswered_challenge TEXT,
+    -- INVITEs carry `user=phone`.
+    user_phone           BOOLEAN NOT NULL DEFAULT FALSE,
     UNIQUE (org_id, id)
 );
 

@@ -236,6 +236,8 @@ CREATE TABLE outbound_trunks (
     -- NULL: no.
     digest_require_qop   INTEGER,
     unanswered_challenge TEXT,
+    -- INVITEs carry `user=phone`.
+    user_phone           INTEGER NOT NULL DEFAULT 0,
     UNIQUE (org_id, id)
 ) STRICT;
 

@@ -136,6 +136,8 @@ pub struct OutboundRoute {
     pub from_host: Option<Box<str>>,
     /// P-Asserted-Identity carries the caller number (RFC 3325).
     pub p_asserted_identity: bool,
+    /// INVITEs carry `user=phone` in Request-URI, To and From (RFC 3261 §19.1.1).
+    pub user_phone: bool,
     /// This node registers with the peer.
     pub register: bool,
     /// Most concurrent calls; `None`: no limit.

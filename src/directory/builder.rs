@@ -423,6 +423,7 @@ fn outbound_route(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<OutboundRoute>
         caller_number: settings.caller_number,
         from_host: settings.from_host.as_deref().map(Into::into),
         p_asserted_identity: settings.p_asserted_identity,
+        user_phone: settings.user_phone,
         register: settings.register,
         max_concurrent_calls: settings.max_concurrent_calls,
         calls_per_second: settings.calls_per_second,

@@ -68,6 +68,8 @@ pub struct NewOutboundTrunk {
     pub auth_realm: Option<String>,
     /// Challenges without `qop` are left unanswered.
     pub digest_require_qop: bool,
+    /// INVITEs carry `user=phone` in Request-URI, To and From.
+    pub user_phone: bool,
 }
 
 /// A change of a trunk; `None` leaves a field as it is.
@@ -303,6 +305,7 @@ pub(super) struct Row {
     auth_realm: Option<String>,
     auth_realms: Vec<KnownRealm>,
     digest_require_qop: Option<bool>,
+    user_phone: bool,
     created_at: Moment,
     updated_at: Moment,
 }
@@ -326,6 +329,7 @@ from_row!(Row {
     auth_realm,
     auth_realms: json,
     digest_require_qop,
+    user_phone,
     created_at: moment,
     updated_at: moment,
 });
@@ -348,8 +352,8 @@ fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
     tx.run(
         "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
              to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,
-             created_at, updated_at, transfer_way, auth_realm, digest_require_qop)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+             created_at, updated_at, transfer_way, auth_realm, digest_require_qop, user_phone)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)",
         &[
             &trunk.id,
             &trunk.org_id,
@@ -371,6 +375,7 @@ fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
             &settings.transfer_way.as_str(),
             &settings.auth_realm,
             &settings.digest_require_qop,
+            &settings.user_phone,
         ],
     )?;
 
@@ -399,6 +404,7 @@ impl Row {
                 transfer_way: self.transfer_way,
                 auth_realm: self.auth_realm,
                 digest_require_qop: self.digest_require_qop.unwrap_or(false),
+                user_phone: self.user_phone,
             },
             refer_kept_caller_at: self.refer_kept_caller_at,
             auth_realms: self.auth_realms,

@@ -73,6 +73,7 @@ async fn a_trunk_has_defaults_and_extras() {
     let all = with(json!({
         "transport": "udp", "from_host": "acme.example", "p_asserted_identity": true, "register": true,
         "max_concurrent_calls": 10, "calls_per_second": 2, "auth_realm": "carrier.example.com", "digest_require_qop": true,
+        "user_phone": true,
     }));
     let registered = json!({"name": "PBX", "to_registered": true, "host": null, "caller_number": "+442071838750"});
     let mut made = Vec::new();
@@ -128,6 +129,11 @@ async fn every_fault_is_named() {
             "registering with nobody",
             json!({"name": "x", "to_registered": true, "register": true, "caller_number": "+442071838750"}),
             "register: needs a host, a username and a password",
+        ),
+        (
+            "numbers in the Contact of the registered PBX",
+            json!({"name": "x", "to_registered": true, "user_phone": true, "caller_number": "+442071838750"}),
+            "user_phone: needs a host",
         ),
         (
             "registering as nobody",

@@ -1,16 +1,20 @@
 //! Next hops of outbound calls: a registered PBX, over TLS, and the targets that a carrier or the DNS names.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::calls::outbound::{NUMBER, give_trunk, order};
+use crate::calls::outbound::{CALLER_NUMBER, NUMBER, give_trunk, order};
 use crate::calls::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::{
-    Authority, Daemon, DaemonSetup, Message, Pbx, Runtime, SecureRuntime, tools,
+    Authority, Daemon, DaemonSetup, Deadline, Message, Pbx, Responder, Runtime, SecureRuntime,
+    tools,
 };
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Has the built-in agent call the PBX that registered with this Contact; returns the messages that the PBX got.
 fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
@@ -94,6 +98,28 @@ fn a_pbx_behind_a_proxy_is_called_by_the_path_of_its_register() {
     assert_eq!(answer.status(), Some(400), "{answer:?}");
     let warning = answer.header("Warning").expect("a reason");
     assert!(warning.contains("no lr parameter"), "{warning}");
+}
+
+/// Some carriers refuse calls whose numbers aren't marked as such.
+#[test]
+fn a_trunk_marks_numbers_as_its_carrier_wants() {
+    let carrier = Responder::busy();
+    let daemon = DaemonSetup::new().serve();
+    let trunk =
+        json!({"port": carrier.address.port(), "user_phone": true, "p_asserted_identity": true});
+    give_trunk(&daemon, Runtime::new(), &trunk);
+    order(&daemon, &json!({}));
+
+    let invite = Deadline::after(PATIENCE).poll(|| carrier.requests("INVITE").pop());
+    let invite = invite.expect("an INVITE");
+    let uri = format!("sip:{NUMBER}@{};user=phone", carrier.address);
+    assert_eq!(invite.start_line(), format!("INVITE {uri} SIP/2.0"));
+    assert_eq!(invite.header("To"), Some(&*format!("<{uri}>")));
+    let own = format!("<sip:{CALLER_NUMBER}@{};user=phone>", daemon.sip().ip());
+    assert_eq!(invite.header("P-Asserted-Identity"), Some(&*own));
+    let from = invite.header("From").expect("a From");
+    assert!(from.starts_with(&own), "{from}");
+    carrier.stop();
 }
 
 #[test]

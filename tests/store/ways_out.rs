@@ -35,6 +35,7 @@ pub(crate) fn carrier() -> NewOutboundTrunk {
         calls_per_second: Some(2),
         auth_realm: None,
         digest_require_qop: true,
+        user_phone: true,
     }
 }
 
@@ -378,6 +379,7 @@ async fn realms_are_learnt(db: &TestDb) {
     let ours = org(&store, "Ours").await.id;
     let new = NewOutboundTrunk {
         digest_require_qop: false,
+        user_phone: false,
         ..carrier()
     };
     let trunk = done(&store, move |tx| {

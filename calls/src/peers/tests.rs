@@ -49,6 +49,7 @@ fn registering(host: &str, transport: Transport) -> RegisteringTrunk {
             caller_number: E164::parse("+442071838750").expect("a number"),
             from_host: None,
             p_asserted_identity: false,
+            user_phone: false,
             register: true,
             max_concurrent_calls: None,
             calls_per_second: None,

@@ -86,6 +86,7 @@ pub(super) fn route_to_own(
         from_name: Box::default(),
         from_user: "trunkline".into(),
         from_host: None,
+        user_phone: false,
         asserts: false,
         credentials: SmallVec::new(),
         challenger: None,

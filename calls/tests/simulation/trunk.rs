@@ -58,6 +58,7 @@ pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
         caller_number: E164::parse("+442071838750").expect("a number"),
         from_host: None,
         p_asserted_identity: true,
+        user_phone: false,
         register: false,
         max_concurrent_calls: None,
         calls_per_second: None,

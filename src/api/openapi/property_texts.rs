@@ -548,6 +548,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("user_key", "The user's key.", ""),
+    (
+        "user_phone",
+        "Whether INVITEs carry `user=phone` in Request-URI, To and From.",
+        "false",
+    ),
     ("username", "The user name that the carrier gave.", ""),
     ("value", "The number or URI.", ""),
     (

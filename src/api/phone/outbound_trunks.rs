@@ -62,6 +62,8 @@ pub(crate) struct OutboundTrunkView {
     auth_realms: Vec<String>,
     /// True if challenges without `qop` are left unanswered.
     digest_require_qop: bool,
+    /// True if INVITEs carry `user=phone` in Request-URI, To and From.
+    user_phone: bool,
     transfer_way: TransferWay,
     transfer_way_in_force: MethodInForceView,
     /// True if the peer answers; `null` while nothing is known.
@@ -131,6 +133,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             auth_realms: realms.names(),
             auth_realm: settings.auth_realm,
             digest_require_qop: settings.digest_require_qop,
+            user_phone: settings.user_phone,
             transfer_way: settings.transfer_way,
             transfer_way_in_force: MethodInForceView::of(
                 settings.transfer_way,
@@ -301,9 +304,15 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
     let auth_realm = fields.optional("auth_realm", REALM);
     let digest_require_qop = fields.optional("digest_require_qop", Bool);
+    let user_phone = fields.optional("user_phone", Bool).unwrap_or(false);
 
     if auth_realm.is_some() && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("auth_realm", "needs a host, a username and a password");
+    }
+
+    // The registered PBX gets its own Contact as Request-URI.
+    if user_phone && to_registered {
+        fields.refuse("user_phone", "needs a host");
     }
 
     if register && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
@@ -326,6 +335,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
             transfer_way: transfer_way.unwrap_or_default(),
             auth_realm,
             digest_require_qop: digest_require_qop.unwrap_or(false),
+            user_phone,
         })
     })
 }
@@ -357,11 +367,11 @@ fn alternatives(schema: &mut Value) {
             &["name", "host", "caller_number", "username", "password"],
         ),
         with(
-            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": none, "password": none, "register": off, "auth_realm": none}),
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": none, "password": none, "register": off, "auth_realm": none, "user_phone": off}),
             &["name", "caller_number", "to_registered"],
         ),
         with(
-            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": credential, "password": credential, "register": off, "auth_realm": none}),
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": credential, "password": credential, "register": off, "auth_realm": none, "user_phone": off}),
             &["name", "caller_number", "to_registered", "username", "password"],
         ),
     ]});

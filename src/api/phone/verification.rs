@@ -260,6 +260,7 @@ fn way(trunk: &VerificationTrunk) -> OutboundRoute {
         caller_number: trunk.caller_number,
         from_host: None,
         p_asserted_identity: false,
+        user_phone: false,
         register: false,
         max_concurrent_calls: None,
         calls_per_second: None,

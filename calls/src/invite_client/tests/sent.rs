@@ -381,6 +381,7 @@ fn a_realm_that_was_seen_with_qop_is_held_to_it() {
         caller_number: E164::parse("+442071838750").expect("a number"),
         from_host: None,
         p_asserted_identity: false,
+        user_phone: false,
         register: false,
         max_concurrent_calls: None,
         calls_per_second: None,
