@@ -1,8 +1,10 @@
 //! Blocks of messages, a quarter of a megabyte each: filled in the open, then compressed and never changed.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::record::{Record, records};
 use super::scan;
@@ -162,6 +164,7 @@ impl Open {
             keys: keys.into(),
             packed: pack(&self.octets, scratch).into(),
             orgs: std::mem::take(&mut self.orgs),
+            whole: None,
         };
         self.octets.clear();
         Some(block)
@@ -213,6 +216,8 @@ pub(super) struct Block {
     packed: Box<[u8]>,
     /// Octets of its orgs before they were compressed. Unknown of one that was read from a file.
     pub(super) orgs: OrgOctets,
+    /// Hash of the block that it is a part of, since the messages of some orgs were dropped.
+    whole: Option<u64>,
 }
 
 /// By their messages: a block in memory is the same as the one in a file.
@@ -245,6 +250,31 @@ impl Block {
     /// Returns true if it may have wanted messages.
     pub(super) fn touches(&self, wanted: &BlockQuery<'_>) -> bool {
         wanted.touches(self.span, |key| self.keys.binary_search(&key).is_ok())
+    }
+
+    /// Returns the block without the messages of these orgs; `None` if it has no others.
+    pub(super) fn without(&self, orgs: &HashSet<Uuid>, scratch: &mut Vec<u8>) -> Option<Self> {
+        let messages = self.unpack();
+        let mut left = Open::default();
+        for record in records(&messages) {
+            if record.leg.is_none_or(|leg| !orgs.contains(&leg.org)) {
+                left.keep(&record);
+            }
+        }
+        let left = left.close(scratch)?;
+        let whole = Some(self.whole.unwrap_or_else(|| self.hash()));
+        Some(Self { whole, ..left })
+    }
+
+    /// Returns whether it is this block, or what is left of it.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self == other || self.whole.is_some_and(|whole| whole == other.hash())
+    }
+
+    fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.span, self.raw, &self.keys, &self.packed).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Decompresses its messages; empty if it is damaged.
@@ -314,6 +344,7 @@ impl Head {
                 .collect(),
             packed: packed.into(),
             orgs: OrgOctets::default(),
+            whole: None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod block;
 mod export;
 mod forget;
 mod found;
+mod in_memory;
 mod local;
 pub mod pcap;
 mod record;
@@ -22,7 +23,6 @@ pub mod svg;
 pub mod tag_mask;
 mod tap;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -41,6 +41,7 @@ pub use export::Collector;
 use export::Exporter;
 use found::MessageCollector;
 pub use found::{FoundMessage, FoundMessages};
+use in_memory::CallsInMemory;
 use local::LocalAddresses;
 use record::Record;
 pub use removal_filter::ErasedCall;
@@ -58,15 +59,6 @@ const CALL_OCTETS: usize = 6 << 20;
 /// messages must not make it long. Those beyond stay in no call's trace.
 const EARLIER_EXAMINED: usize = 4_096;
 
-/// Messages of calls.
-#[derive(Debug, Default)]
-struct Store {
-    open: Open,
-    closed: VecDeque<Arc<Block>>,
-    /// Octets of the closed blocks.
-    held: usize,
-}
-
 /// Messages of no call, the latest: a call that begins now may have begun with some of them.
 #[derive(Debug, Default)]
 struct Unmatched {
@@ -78,7 +70,7 @@ struct Unmatched {
 #[derive(Debug)]
 struct StoredTraces {
     unmatched: Unmatched,
-    calls: Store,
+    calls: CallsInMemory,
     assignments: Assignments,
     /// Batch that was picked up and is being sorted in; empty otherwise.
     spare: Batch,
@@ -215,10 +207,8 @@ impl Traces {
         if let Err(fault) = segments.append(&blocks, &partners, now) {
             tracing::warn!(%fault, blocks = blocks.len(), "traces can't be written");
             // Some of them may be in the file by now. `each` recognises a block that it finds in both places.
-            let calls = &mut lock(&self.kept).calls;
-            blocks
-                .into_iter()
-                .for_each(|block| calls.hold(block, CALL_OCTETS));
+            let kept = &mut *lock(&self.kept);
+            blocks.into_iter().for_each(|block| kept.hold(block));
         }
     }
 
@@ -295,7 +285,7 @@ impl Traces {
         let mut read = Ok(());
         for block in files.iter().flat_map(|file| segments::blocks(file, wanted)) {
             match block {
-                Ok(block) if closed.iter().any(|known| **known == block) => {}
+                Ok(block) if closed.iter().any(|known| known.is_of(&block)) => {}
                 Ok(block) => record::records(&block.unpack()).for_each(&mut one),
                 Err(fault) => read = Err(fault),
             }
@@ -343,7 +333,7 @@ impl StoredTraces {
     fn new(local: LocalAddresses) -> Self {
         Self {
             unmatched: Unmatched::default(),
-            calls: Store::default(),
+            calls: CallsInMemory::default(),
             assignments: Assignments::default(),
             spare: Batch::default(),
             scratch: Vec::new(),
@@ -531,28 +521,21 @@ impl StoredTraces {
     fn close_calls(&mut self) {
         match self.calls.open.close(&mut self.scratch).map(Arc::new) {
             Some(block) if self.is_written => self.unwritten.push(block),
-            Some(block) => self.calls.hold(block, CALL_OCTETS),
+            Some(block) => self.hold(block),
             None => {}
         }
+    }
+
+    /// Keeps a block of calls in memory.
+    fn hold(&mut self, block: Arc<Block>) {
+        self.calls
+            .hold(block, CALL_OCTETS, &self.partners, &mut self.scratch);
     }
 }
 
 /// Returns whether a call may yet begin with a message that belongs to none: it is about an INVITE.
 fn may_be_claimed(record: &Record<'_>) -> bool {
     Seen::of(record.octets).method != Method::Other
-}
-
-impl Store {
-    /// Keeps a block, and drops the oldest until all are within `limit`.
-    fn hold(&mut self, block: Arc<Block>, limit: usize) {
-        self.held += block.size();
-        self.closed.push_back(block);
-        while self.held > limit
-            && let Some(oldest) = self.closed.pop_front()
-        {
-            self.held -= oldest.size();
-        }
-    }
 }
 
 #[cfg(test)]

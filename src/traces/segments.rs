@@ -14,8 +14,7 @@ use trunkline_store::private;
 use trunkline_store::whole_file::{UNFINISHED, WholeFile};
 use uuid::Uuid;
 
-use super::block::{Block, BlockQuery, HEAD, Head, Open};
-use super::record::records;
+use super::block::{Block, BlockQuery, HEAD, Head};
 use super::removal_filter::RemovalFilter;
 use super::shares::{self, OrgOctets, Partners};
 
@@ -31,8 +30,6 @@ const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 const ENDING: &str = "trace";
 /// Segments that are rewritten without the messages of some orgs at once: taps wait meanwhile.
 const THINNED_AT_ONCE: u32 = 2;
-/// Part of a segment that has to be theirs, in per cent: less isn't worth the work.
-const THINNED_PERCENT: u64 = 10;
 
 /// Location and limits of traces on disk.
 #[derive(Clone, Debug)]
@@ -262,7 +259,8 @@ impl Segments {
         // Not the one that is being written.
         let newest = self.known.len() - 1;
         let mut older = self.known.iter_mut().take(newest);
-        let Some(segment) = older.find(|segment| percent(segment) >= THINNED_PERCENT) else {
+        let Some(segment) = older.find(|segment| percent(segment) >= shares::THINNED_PERCENT)
+        else {
             return false;
         };
         match segment.without(&above) {
@@ -344,14 +342,7 @@ impl Segment {
         let mut octets = MAGIC.to_vec();
         let mut scratch = Vec::new();
         for block in blocks(&self.path, &BlockQuery::ALL) {
-            let messages = block?.unpack();
-            let mut left = Open::default();
-            for record in records(&messages) {
-                if record.leg.is_none_or(|leg| !orgs.contains(&leg.org)) {
-                    left.keep(&record);
-                }
-            }
-            if let Some(left) = left.close(&mut scratch) {
+            if let Some(left) = block?.without(orgs, &mut scratch) {
                 left.write(&mut octets);
             }
         }
@@ -359,7 +350,7 @@ impl Segment {
         replace(&self.path, &octets, self.retained_from)?;
         self.size = octets.len() as u64;
         self.orgs.remove(orgs);
-        metrics::counter!("trunkline_share_refusals_total", "resource" => "traces").increment(1);
+        shares::count_thinned();
         Ok(())
     }
 

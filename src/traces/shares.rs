@@ -1,4 +1,4 @@
-//! Shares of the disk quota: while it is full, an org with more than its share loses its own oldest messages, and so do the orgs of a partner with more
+//! Shares of the quotas of disk and memory: while one is full, an org with more than its share loses its own oldest messages, and so do the orgs of a partner with more
 //! than its share together. All others keep theirs until the quota is used up by themselves, or they are old.
 
 use std::collections::{HashMap, HashSet};
@@ -10,6 +10,8 @@ use super::assignment::Table;
 
 /// Part of the quota that is an org's share.
 const ORGS_PART: u64 = 4;
+/// Part of a file or block that has to be of orgs above their share, in per cent: less isn't worth the work of writing the rest anew.
+pub(super) const THINNED_PERCENT: u64 = 10;
 
 /// Partners of orgs.
 pub(super) type Partners = HashMap<Uuid, PartnerShare>;
@@ -48,7 +50,12 @@ impl OrgOctets {
     }
 }
 
-/// Returns the orgs that have more than their share of a quota, by the sizes of files and the messages in them.
+/// Counts a file or block from which the messages of orgs above their share were dropped.
+pub(super) fn count_thinned() {
+    metrics::counter!("trunkline_share_refusals_total", "resource" => "traces").increment(1);
+}
+
+/// Returns the orgs that have more than their share of a quota, by the sizes of files or blocks and the messages in them.
 pub(super) fn above_their_share<'o>(
     files: impl Iterator<Item = (u64, &'o OrgOctets)>,
     quota: u64,

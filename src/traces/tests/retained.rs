@@ -147,19 +147,27 @@ fn files_outlive_a_clock_that_is_not_set_yet() {
 }
 
 /// Calls with large SDP fill the quota many times over. The victim's one call is older than all of them.
-#[test]
-fn an_org_that_fills_the_quota_loses_its_own_oldest_traces() {
-    const VICTIM: Uuid = Uuid::from_u128(0xb);
-    const HOUR: Duration = Duration::from_secs(3_700);
-    let directory = tempfile::tempdir().unwrap();
-    let disk = Disk {
-        max_bytes: 1 << 20,
-        retention: 30 * DAY,
-        ..disk(&directory)
-    };
-    let traces = opened(&disk);
-    let mut tap = traces.tap(0);
-    let mut write_of = |org: Uuid, call_id: &str, octets: &[u8], at: Moment| {
+struct Flood {
+    traces: Traces,
+    tap: Tap,
+    seed: u64,
+}
+
+const VICTIM: Uuid = Uuid::from_u128(0xb);
+const HOUR: Duration = Duration::from_secs(3_700);
+
+impl Flood {
+    fn of(disk: Option<Disk>) -> Self {
+        let traces = Traces::unattended(1, disk, None, around(clock)).unwrap();
+        Self {
+            tap: traces.tap(0),
+            traces,
+            seed: 7,
+        }
+    }
+
+    /// Has an org's call send one message.
+    fn send(&mut self, org: Uuid, call_id: &str, octets: &[u8], at: Moment) {
         let leg = TracedLeg {
             org,
             call: call(call_id),
@@ -173,44 +181,107 @@ fn an_org_that_fills_the_quota_loses_its_own_oldest_traces() {
             remote: Some(local.as_bytes().into()),
             secrets: SecretHeaders::default(),
         };
-        tap.assign(leg, Box::new(identity));
-        tap.note(at, flow(), true, octets);
-        tap.hand_on();
-        traces.sweep(at);
-        traces.sweep(at + AGE);
-        traces.write(at + AGE);
-    };
+        self.tap.assign(leg, Box::new(identity));
+        self.tap.note(at, flow(), true, octets);
+        self.tap.hand_on();
+        self.traces.sweep(at);
+        self.traces.sweep(at + AGE);
+        self.traces.write(at + AGE);
+    }
 
-    let mut seed = 7_u64;
-    let mut large = |call_id: &str| {
-        // Letters that don't compress, as keys in SDP don't.
-        let letters = std::iter::repeat_with(|| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            char::from(b'!' + u8::try_from((seed >> 33) % 90).unwrap())
+    /// Returns a message with this many letters that don't compress, as keys in SDP don't.
+    fn large(&mut self, call_id: &str, letters: usize) -> Vec<u8> {
+        let filling = std::iter::repeat_with(|| {
+            self.seed = (self.seed)
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            char::from(b'!' + u8::try_from((self.seed >> 33) % 90).unwrap())
         });
-        let filling: String = letters.take(100_000).collect();
+        let filling: String = filling.take(letters).collect();
         let mut octets = message("INVITE sip:a SIP/2.0", call_id, 1);
         octets.extend_from_slice(filling.as_bytes());
         octets
-    };
-    let small = message("INVITE sip:a SIP/2.0", "victim", 1);
-    let beside = large("beside");
-    write_of(VICTIM, "victim", &small, FIRST);
-    write_of(VICTIM, "beside", &beside, FIRST);
-    let mut at = FIRST;
-    for number in 0..40 {
-        at = at + HOUR;
-        let call_id = format!("attacker-{number}");
-        let octets = large(&call_id);
-        write_of(ORG, &call_id, &octets, at);
     }
 
-    let of = |org, call_id: &str| traces.of(org, call(call_id), NEVER, ALWAYS).messages.len();
-    assert_eq!([of(VICTIM, "victim"), of(VICTIM, "beside")], [1, 1]);
-    assert_eq!(of(ORG, "attacker-39"), 1, "its newest");
-    assert_eq!(of(ORG, "attacker-0"), 0, "its oldest");
+    /// Has the victim call twice, then an attacker 40 times.
+    fn run(&mut self, letters: usize) {
+        let small = message("INVITE sip:a SIP/2.0", "victim", 1);
+        let beside = self.large("beside", letters);
+        self.send(VICTIM, "victim", &small, FIRST);
+        self.send(VICTIM, "beside", &beside, FIRST);
+        let mut at = FIRST;
+        for number in 0..40 {
+            at = at + HOUR;
+            let call_id = format!("attacker-{number}");
+            let octets = self.large(&call_id, letters);
+            self.send(ORG, &call_id, &octets, at);
+        }
+    }
+
+    fn check(&self) {
+        let of = |org, call_id: &str| {
+            let found = self.traces.of(org, call(call_id), NEVER, ALWAYS);
+            found.messages.len()
+        };
+        assert_eq!([of(VICTIM, "victim"), of(VICTIM, "beside")], [1, 1]);
+        assert_eq!(of(ORG, "attacker-39"), 1, "its newest");
+        assert_eq!(of(ORG, "attacker-0"), 0, "its oldest");
+    }
+}
+
+#[test]
+fn an_org_that_fills_the_quota_loses_its_own_oldest_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk {
+        max_bytes: 1 << 20,
+        retention: 30 * DAY,
+        ..disk(&directory)
+    };
+    let mut flood = Flood::of(Some(disk.clone()));
+    flood.run(100_000);
+    flood.check();
     let sizes = files(&disk)
         .into_iter()
         .map(|file| file.metadata().unwrap().len());
     assert!(sizes.sum::<u64>() <= disk.max_bytes);
+}
+
+/// On a node that keeps no files, and on one whose disk takes none.
+#[test]
+fn an_org_that_fills_the_memory_loses_its_own_oldest_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    for is_written in [false, true] {
+        let mut flood = Flood::of(is_written.then(|| disk.clone()));
+        if is_written {
+            std::fs::remove_dir_all(&disk.directory).unwrap();
+        }
+        flood.run(400_000);
+        flood.check();
+        let held = lock(&flood.traces.kept).calls.held;
+        assert!(held <= CALL_OCTETS, "{held}");
+    }
+}
+
+/// A write that failed halfway may have left a block in a file, while memory holds what is left of it.
+#[test]
+fn a_block_is_known_by_what_is_left_of_it() {
+    let mut scratch = Vec::new();
+    let mut open = Open::default();
+    for (org, call_id) in [(ORG, "attacker"), (VICTIM, "victim")] {
+        let octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        let leg = TracedLeg {
+            org,
+            call: call(call_id),
+            leg: 0,
+            role: LegRole::Trunk,
+        };
+        let record = Record::new(FIRST, &flow(), true, Some(leg), &octets);
+        open.push(&record, scan::key(leg.call.as_bytes()));
+    }
+    let whole = open.close(&mut scratch).unwrap();
+    let left = whole.without(&[ORG].into(), &mut scratch).unwrap();
+    assert!(left != whole && left.is_of(&whole) && whole.is_of(&whole));
+    assert_eq!(record::records(&left.unpack()).count(), 1);
+    assert_eq!(left.without(&[VICTIM].into(), &mut scratch), None);
 }
