@@ -19,6 +19,8 @@ pub(crate) struct Committed {
     pub(crate) is_waited_for: bool,
     /// The transaction has recorded events.
     pub(crate) has_events: bool,
+    /// The transaction has written rows, which are on the disk.
+    pub(crate) has_written: bool,
 }
 
 /// Writes the gathered rows, and commits; rolls back if the caller has gone.
@@ -35,8 +37,9 @@ pub(crate) fn commit(tx: &mut Tx) -> Result<Committed, Error> {
         enter_in_audit_log(tx)?;
     }
 
-    tx.end()?;
+    let has_written = tx.end()?;
     Ok(Committed {
+        has_written,
         seq,
         is_waited_for: gathered.is_waited_for,
         has_events: gathered.wakes || !gathered.events.is_empty(),

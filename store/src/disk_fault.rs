@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rusqlite::ErrorCode;
 
+use super::commit::Committed;
 use super::error::{Broke, Error};
 
 /// Fault of the storage under the database.
@@ -83,10 +84,12 @@ impl LastFault {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the outcome of a write. One that succeeds ends every fault but damage: another page may still be damaged.
-    pub(super) fn note_write<T>(&self, outcome: &Result<T, Error>) {
+    /// Notes the outcome of a write. One that has reached the disk ends every fault but damage: another page may still be damaged. One that has
+    /// changed nothing proves nothing.
+    pub(super) fn note_write(&self, outcome: Result<Committed, &Error>) {
         match outcome {
-            Ok(_) => self.end(),
+            Ok(committed) if committed.has_written => self.end(),
+            Ok(_) => {}
             Err(error) => self.note(error),
         }
     }
@@ -154,7 +157,18 @@ mod tests {
 
     use super::*;
 
-    fn broke(code: i32) -> Result<(), Error> {
+    const NOTHING: Committed = Committed {
+        seq: None,
+        is_waited_for: false,
+        has_events: false,
+        has_written: false,
+    };
+    const WRITTEN: Committed = Committed {
+        has_written: true,
+        ..NOTHING
+    };
+
+    fn broke(code: i32) -> Result<Committed, Error> {
         let failure = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
         Err(Broke::Sqlite(failure).into())
     }
@@ -165,7 +179,7 @@ mod tests {
         let readonly_dir = 1_544; // SQLITE_READONLY_DIRECTORY
         let writing = 778; // SQLITE_IOERR_WRITE
         for (name, outcome, expected) in [
-            ("well", Ok(()), None),
+            ("well", Ok(WRITTEN), None),
             ("another fault", broke(ffi::SQLITE_CONSTRAINT), None),
             ("locked", broke(ffi::SQLITE_BUSY), None),
             ("full", broke(ffi::SQLITE_FULL), Some(DiskFault::Full)),
@@ -174,17 +188,22 @@ mod tests {
                 broke(ffi::SQLITE_CONSTRAINT),
                 Some(DiskFault::Full),
             ),
+            ("nothing to write", Ok(NOTHING), Some(DiskFault::Full)),
             ("read-only", broke(readonly_dir), Some(DiskFault::ReadOnly)),
-            ("well again", Ok(()), None),
+            ("well again", Ok(WRITTEN), None),
             ("failing", broke(writing), Some(DiskFault::Failing)),
             (
                 "damaged",
                 broke(ffi::SQLITE_CORRUPT),
                 Some(DiskFault::Damaged),
             ),
-            ("a page that is whole", Ok(()), Some(DiskFault::Damaged)),
+            (
+                "a page that is whole",
+                Ok(WRITTEN),
+                Some(DiskFault::Damaged),
+            ),
         ] {
-            last.note_write(&outcome);
+            last.note_write(outcome.as_ref().copied());
             assert_eq!(last.now(), expected, "{name}");
         }
 

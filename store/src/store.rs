@@ -233,14 +233,15 @@ impl Store {
         if effects::are_held() {
             let held = self.write_part(work).await;
             // A part that succeeds proves nothing: only its commit reaches the disk.
-            if held.is_err() {
-                self.0.last_fault.note_write(&held);
+            if let Err(error) = &held {
+                self.0.last_fault.note_write(Err(error));
             }
             return held;
         }
 
         let written = self.pool().run_write(work).await;
-        self.0.last_fault.note_write(&written);
+        let noted = written.as_ref().map(|(_, committed)| *committed);
+        self.0.last_fault.note_write(noted);
         let (value, committed) = written?;
         // The wait for followers isn't the database's time.
         drop(timer);
@@ -289,7 +290,7 @@ impl Store {
             commit(tx)
         });
         let ended = ended.await;
-        self.0.last_fault.note_write(&ended);
+        self.0.last_fault.note_write(ended.as_ref().copied());
         let committed = ended?;
         drop(timer);
         self.settle(committed).await;
@@ -367,7 +368,7 @@ mod tests {
 
     /// A database whose size is bounded as it is by a full disk: writes fail and say why, reads go on, and it heals.
     #[tokio::test]
-    async fn a_full_disk_is_known_until_a_write_succeeds() {
+    async fn a_full_disk_is_known_until_a_write_reaches_it() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
             data_dir: folder.path().into(),
@@ -388,6 +389,19 @@ mod tests {
             Some(DiskFault::Full),
             "a read proves nothing"
         );
+
+        // Each of these commits, and none of them reaches the disk.
+        let count = "SELECT COUNT(*) FROM schema_migrations";
+        let only_reads = store.write(move |tx| tx.exactly_one(count, &[]).map(|(_,): (i64,)| ()));
+        only_reads.await.unwrap();
+        for sql in [
+            "DELETE FROM org_keys WHERE name = 'none'",
+            "UPDATE org_keys SET name = name",
+        ] {
+            let unchanged = store.write(move |tx| tx.run(sql, &[]).map(|_| ()));
+            unchanged.await.unwrap();
+            assert_eq!(store.disk_fault(), Some(DiskFault::Full), "{sql}");
+        }
 
         write("PRAGMA max_page_count = 1000000; CREATE TABLE sand (grain BLOB)")
             .await

@@ -27,6 +27,8 @@ pub struct Tx {
     gathered: Gathered,
     /// A part of the transaction isn't internal bookkeeping, so that the audit log gets an entry.
     has_audited_part: bool,
+    /// The transaction has written rows, so that its commit reaches the disk.
+    has_written: bool,
 }
 
 /// Rows that a transaction writes as its last statements: see [`commit`](super::commit).
@@ -101,6 +103,7 @@ impl Tx {
             caller: Arc::default(),
             gathered: Gathered::default(),
             has_audited_part: false,
+            has_written: false,
         }
     }
 
@@ -113,18 +116,22 @@ impl Tx {
         sql: impl Into<Sql>,
         values: &[&dyn Param],
     ) -> Result<Option<T>, Error> {
-        match &mut self.on {
+        let sql = sql.into();
+        let may_write = !is_query(&sql);
+        let found = match &mut self.on {
             On::Sqlite { held, .. } => {
                 let mut found = None;
                 let first = |row| {
                     found = Some(row);
                     false
                 };
-                active(held)?.each(&sql.into(), values, first)?;
-                Ok(found)
+                active(held)?.each(&sql, values, first)?;
+                found
             }
-            On::Postgres(link) => link.fetch_optional(sql.into(), values),
-        }
+            On::Postgres(link) => link.fetch_optional(sql, values)?,
+        };
+        self.has_written |= may_write && found.is_some();
+        Ok(found)
     }
 
     /// Returns the row of a query that always has one.
@@ -149,14 +156,18 @@ impl Tx {
         sql: impl Into<Sql>,
         values: &[&dyn Param],
     ) -> Result<Vec<T>, Error> {
-        match &mut self.on {
+        let sql = sql.into();
+        let may_write = !is_query(&sql);
+        let found = match &mut self.on {
             On::Sqlite { held, .. } => {
                 let mut found = Vec::new();
-                active(held)?.each(&sql.into(), values, gather(&mut found))?;
-                Ok(found)
+                active(held)?.each(&sql, values, gather(&mut found))?;
+                found
             }
-            On::Postgres(link) => link.fetch_all(sql.into(), values),
-        }
+            On::Postgres(link) => link.fetch_all(sql, values)?,
+        };
+        self.has_written |= may_write && !found.is_empty();
+        Ok(found)
     }
 
     /// Runs a statement; returns the number of rows changed.
@@ -164,10 +175,14 @@ impl Tx {
     /// # Errors
     /// [`Broke`]: the database fails.
     pub(crate) fn run(&mut self, sql: impl Into<Sql>, values: &[&dyn Param]) -> Result<u64, Error> {
-        match &mut self.on {
-            On::Sqlite { held, .. } => active(held)?.execute(&sql.into(), values),
-            On::Postgres(link) => link.execute(sql.into(), values),
-        }
+        let sql = sql.into();
+        let may_write = !is_query(&sql);
+        let rows = match &mut self.on {
+            On::Sqlite { held, .. } => active(held)?.execute(&sql, values)?,
+            On::Postgres(link) => link.execute(sql, values)?,
+        };
+        self.has_written |= may_write && rows > 0;
+        Ok(rows)
     }
 
     /// Lets each statement of this transaction take as long as it needs: a migration may build an index over millions of rows, and wait
@@ -185,6 +200,7 @@ impl Tx {
     /// # Errors
     /// [`Broke`]: the database fails.
     pub(crate) fn batch(&mut self, sql: &'static str) -> Result<(), Error> {
+        self.has_written = true;
         match &mut self.on {
             On::Sqlite { held, .. } => active(held)?.batch(sql),
             On::Postgres(link) => link.batch(sql),
@@ -200,13 +216,15 @@ impl Tx {
         insert: Insert,
         rows: &[[Value<'_>; N]],
     ) -> Result<u64, Error> {
-        match &mut self.on {
+        let inserted = match &mut self.on {
             On::Sqlite { held, .. } => {
                 let sql = insert.for_sqlite(rows.len(), N);
-                active(held)?.execute_in_order(&sql, rows.iter().flatten())
+                active(held)?.execute_in_order(&sql, rows.iter().flatten())?
             }
-            On::Postgres(link) => link.insert(insert, rows),
-        }
+            On::Postgres(link) => link.insert(insert, rows)?,
+        };
+        self.has_written |= inserted > 0;
+        Ok(inserted)
     }
 
     /// Inserts a portion of rows with an `INSERT` that returns rows.
@@ -218,15 +236,17 @@ impl Tx {
         insert: Insert,
         rows: &[[Value<'_>; N]],
     ) -> Result<Vec<T>, Error> {
-        match &mut self.on {
+        let found: Vec<T> = match &mut self.on {
             On::Sqlite { held, .. } => {
                 let sql = insert.for_sqlite(rows.len(), N);
                 let mut found = Vec::new();
                 active(held)?.each_in_order(&sql, rows.iter().flatten(), gather(&mut found))?;
-                Ok(found)
+                found
             }
-            On::Postgres(link) => link.insert_returning(insert, rows),
-        }
+            On::Postgres(link) => link.insert_returning(insert, rows)?,
+        };
+        self.has_written |= !found.is_empty();
+        Ok(found)
     }
 
     /// Has all following reads see one snapshot; does nothing in a transaction that writes.
@@ -329,8 +349,8 @@ impl Tx {
         std::mem::take(&mut self.gathered)
     }
 
-    /// Commits; rolls back if the caller has gone.
-    pub(crate) fn end(&mut self) -> Result<(), Error> {
+    /// Commits; rolls back if the caller has gone. Returns whether rows were written: only then has the commit reached the disk.
+    pub(crate) fn end(&mut self) -> Result<bool, Error> {
         // The caller may have been answered that the database is away: a commit now would make that answer untrue.
         if self.caller.is_gone() {
             return Err(Broke::Away.into());
@@ -340,7 +360,7 @@ impl Tx {
             On::Postgres(link) => link.commit()?,
         }
         self.mode = None;
-        Ok(())
+        Ok(std::mem::take(&mut self.has_written))
     }
 
     /// Rolls back an open transaction, and drops the gathered rows.
@@ -352,6 +372,7 @@ impl Tx {
         self.mode = None;
         self.gathered = Gathered::default();
         self.has_audited_part = false;
+        self.has_written = false;
     }
 
     /// Marks this transaction as internal bookkeeping: no request caused it, and it has no entry in the audit log.
@@ -410,6 +431,12 @@ impl Tx {
 
 fn active(held: &mut Option<ConnectionGuard>) -> Result<&mut ConnectionGuard, Error> {
     Ok(held.as_mut().ok_or(Broke::Late)?)
+}
+
+/// Returns whether a statement only reads, or takes a lock.
+fn is_query(sql: &str) -> bool {
+    let word = sql.split_ascii_whitespace().next().unwrap_or_default();
+    word.eq_ignore_ascii_case("SELECT")
 }
 
 /// Collects every row.
