@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use trunkline_bounds::Holder;
 use uuid::Uuid;
 
 use super::post::{DeliveryFault, MAX_HEAD, Poster};
@@ -53,7 +54,7 @@ impl Fetcher {
         let stream = self
             .0
             // Its addresses are the operator's.
-            .connect(Uuid::nil(), target)
+            .connect(Holder::alone(Uuid::nil()), target)
             .await
             .map_err(DeliveryFault::as_str)?;
         if !target.tls {

@@ -1,5 +1,6 @@
 //! Look-ups of receivers' names by the system's resolver. Each takes a thread until a name server has answered, and that of a tenant's domain may never
-//! do so: the number is bounded, an org has a share of it, and a name that is being looked up takes no second place.
+//! do so: the number is bounded, an org has a share of it, and so have the orgs of a partner together. A name that is being looked up takes no second
+//! place.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
-use uuid::Uuid;
+use trunkline_bounds::{Holder, PartnerShare};
 
 /// Most look-ups at once, and most of one org.
 const MOST: usize = 64;
@@ -32,19 +33,19 @@ struct Shared {
 
 #[derive(Debug)]
 struct Lookup {
-    /// The org that began it.
-    org: Uuid,
+    /// The org that began it, and its partner.
+    holder: Holder,
     answer: watch::Receiver<Answer>,
 }
 
 impl Lookups {
-    /// Returns the addresses of a host, which is looked up for `org`. Waits for a place: the caller bounds the time.
+    /// Returns the addresses of a host, which is looked up for `holder`. Waits for a place: the caller bounds the time.
     ///
     /// # Errors
     /// The name has no address.
     pub(super) async fn find(
         &self,
-        org: Uuid,
+        holder: Holder,
         host: &str,
         port: u16,
     ) -> io::Result<Arc<[SocketAddr]>> {
@@ -57,19 +58,19 @@ impl Lookups {
             return Ok(loopback.map(|ip| SocketAddr::new(ip, port)).into());
         }
 
-        self.looked_up(org, (host, port), resolve).await
+        self.looked_up(holder, (host, port), resolve).await
     }
 
     async fn looked_up(
         &self,
-        org: Uuid,
+        holder: Holder,
         (host, port): (&str, u16),
         resolve: impl FnOnce(&str, u16) -> Answer + Copy + Send + 'static,
     ) -> io::Result<Arc<[SocketAddr]>> {
         let mut answer = loop {
             // Made first, so that no end between the look and the wait is missed.
             let ended = self.0.ended.notified();
-            match self.begun(org, (host, port), resolve) {
+            match self.begun(holder, (host, port), resolve) {
                 Some(answer) => break answer,
                 None => ended.await,
             }
@@ -83,7 +84,7 @@ impl Lookups {
     /// Joins the look-up of a name, or begins one; `None` if there is no place for it.
     fn begun(
         &self,
-        org: Uuid,
+        holder: Holder,
         (host, port): (&str, u16),
         resolve: impl FnOnce(&str, u16) -> Answer + Send + 'static,
     ) -> Option<watch::Receiver<Answer>> {
@@ -92,14 +93,20 @@ impl Lookups {
         if let Some(lookup) = under_way.get(&name) {
             return Some(lookup.answer.clone());
         }
-        let of_org = under_way.values().filter(|lookup| lookup.org == org);
-        if under_way.len() >= MOST || of_org.count() >= MOST_OF_ORG {
+        let lookups = || under_way.values().map(|lookup| lookup.holder);
+        let of_org = lookups().filter(|other| other.org == holder.org);
+        let is_partners_used_up = holder.partner.is_some_and(|own| {
+            let of_partner = lookups().filter_map(|other| other.partner);
+            let of_partner = of_partner.filter(|partner| partner.id == own.id);
+            of_partner.count() >= most_of_partner(own)
+        });
+        if under_way.len() >= MOST || of_org.count() >= MOST_OF_ORG || is_partners_used_up {
             return None;
         }
 
         let (done, answer) = watch::channel(None);
         let lookup = Lookup {
-            org,
+            holder,
             answer: answer.clone(),
         };
         under_way.insert(name.clone(), lookup);
@@ -124,6 +131,11 @@ impl Lookups {
     }
 }
 
+/// Returns the most look-ups at once of the orgs of a partner.
+fn most_of_partner(share: PartnerShare) -> usize {
+    (MOST * usize::from(share.percent) / 100).max(1)
+}
+
 fn resolve(host: &str, port: u16) -> Answer {
     let found = (host, port).to_socket_addrs().ok()?;
     Some(found.take(MAX_ADDRESSES).collect())
@@ -133,6 +145,8 @@ fn resolve(host: &str, port: u16) -> Answer {
 mod tests {
     use std::sync::mpsc;
 
+    use uuid::Uuid;
+
     use super::*;
 
     /// The name servers of the attackers' domains never answer.
@@ -141,24 +155,36 @@ mod tests {
         let lookups = Lookups::default();
         let (release, held) = mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
-        let begin = |org: u128, name: String| {
+        let begin = |holder: Holder, name: String| {
             let held = Arc::clone(&held);
             let hang = move |_: &str, _: u16| {
                 let _ = held.lock().map(|held| held.recv());
                 None
             };
-            let org = Uuid::from_u128(org);
-            lookups.begun(org, (&name, 443), hang).is_some()
+            lookups.begun(holder, (&name, 443), hang).is_some()
         };
-        let begun = |org: u128| {
-            let names = (0..2 * MOST).map(|at| format!("{at}.{org}.test"));
-            names.filter(|name| begin(org, name.clone())).count()
+        let alone = |org: u128| Holder::alone(Uuid::from_u128(org));
+        let of_partner = |org: u128| Holder {
+            partner: Some(PartnerShare {
+                id: Uuid::from_u128(1_000),
+                percent: 40,
+            }),
+            ..alone(org)
+        };
+        let begun = |holder: Holder| {
+            let names = (0..2 * MOST).map(|at| format!("{at}.{}.test", holder.org));
+            names.filter(|name| begin(holder, name.clone())).count()
         };
 
-        assert_eq!(begun(1), MOST_OF_ORG, "one attacker");
-        assert!(begin(1, "0.1.test".to_owned()), "the same name again");
-        assert_eq!((2..10).map(begun).sum::<usize>(), MOST - MOST_OF_ORG);
-        let address = lookups.find(Uuid::nil(), "127.0.0.1", 443).await;
+        assert_eq!(begun(alone(1)), MOST_OF_ORG, "one attacker");
+        let again = format!("0.{}.test", Uuid::from_u128(1));
+        assert!(begin(alone(1), again), "the same name again");
+        let together = (100..200).map(|org| begun(of_partner(org)));
+        let of_forty_percent = MOST * 40 / 100;
+        assert_eq!(together.sum::<usize>(), of_forty_percent);
+        let others = (2..10).map(|org| begun(alone(org))).sum::<usize>();
+        assert_eq!(others, MOST - MOST_OF_ORG - of_forty_percent);
+        let address = lookups.find(alone(0), "127.0.0.1", 443).await;
         let address = address.expect("an address is looked up by nobody");
         assert_eq!(*address, ["127.0.0.1:443".parse().expect("an address")]);
 
@@ -167,7 +193,7 @@ mod tests {
             let lookups = lookups.clone();
             let found = |_: &str, port| Some([SocketAddr::from(([127, 0, 0, 1], port))].into());
             async move {
-                let honest = Uuid::from_u128(99);
+                let honest = Holder::alone(Uuid::from_u128(99));
                 lookups.looked_up(honest, ("honest.test", 443), found).await
             }
         });

@@ -17,8 +17,8 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use trunkline_bounds::Holder;
 use trunkline_net::tls;
-use uuid::Uuid;
 
 use super::lookup::Lookups;
 use super::target::{Target, may_receive};
@@ -126,16 +126,16 @@ impl Poster {
         self.private_allowed
     }
 
-    /// Sends `body` with `headers` on behalf of `org`, and waits for the answer's head.
+    /// Sends `body` with `headers` on behalf of an org, and waits for the answer's head.
     pub(super) async fn post(
         &self,
-        org: Uuid,
+        holder: Holder,
         target: &Target,
         headers: HeaderMap,
         body: String,
     ) -> Result<WebhookAnswer, DeliveryFault> {
         let head = OnceLock::new();
-        let sent = self.send((org, target), headers, body, &head);
+        let sent = self.send((holder, target), headers, body, &head);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(answer) => answer,
             // The head was in time; only the body is missing.
@@ -145,7 +145,7 @@ impl Poster {
 
     async fn send(
         &self,
-        (org, target): (Uuid, &Target),
+        (holder, target): (Holder, &Target),
         headers: HeaderMap,
         body: String,
         head: &OnceLock<WebhookAnswer>,
@@ -155,7 +155,7 @@ impl Poster {
             .body(Full::new(Bytes::from(body)))
             .map_err(|_| DeliveryFault::Name)?;
         request.headers_mut().extend(headers);
-        let stream = self.connect(org, target).await?;
+        let stream = self.connect(holder, target).await?;
         if !target.tls {
             return exchange(stream, request, head).await;
         }
@@ -168,10 +168,10 @@ impl Poster {
     /// connected to.
     pub(super) async fn connect(
         &self,
-        org: Uuid,
+        holder: Holder,
         target: &Target,
     ) -> Result<TcpStream, DeliveryFault> {
-        let found = self.lookups.find(org, &target.host, target.port).await;
+        let found = self.lookups.find(holder, &target.host, target.port).await;
         let found = found.map_err(|_| DeliveryFault::Name)?;
         if found.is_empty() {
             return Err(DeliveryFault::Name);
@@ -250,7 +250,8 @@ mod tests {
             authority: "localhost:9".to_owned(),
             path: PathAndQuery::from_static("/"),
         };
-        let found = poster.connect(Uuid::nil(), &target).await.map(|_| ());
+        let nobody = Holder::alone(uuid::Uuid::nil());
+        let found = poster.connect(nobody, &target).await.map(|_| ());
         assert_eq!(found, Err(DeliveryFault::Private));
         assert_eq!(DeliveryFault::Private.shown(), DeliveryFault::Name.shown());
     }

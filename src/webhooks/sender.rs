@@ -1,7 +1,8 @@
 //! Leases due deliveries, sends them, and records the outcome.
 //!
 //! Several nodes share one queue; each leases the deliveries that it attempts. Slow receivers use up their own places and those of their org only:
-//! the fewer places are free, the fewer an org may take. Where none is left, the org with the fewest attempts in progress gets the next one.
+//! the fewer places are free, the fewer an org may take, and the last are kept from a partner whose orgs have its share. Where none is left, the org
+//! with the fewest attempts in progress gets the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,9 +12,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use trunkline_bounds::{Holder, PartnerShare};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, bot_tokens, calls, deliveries,
+    Attempt, DueWebhook, Error, LeasedDelivery, Outcome, PartnerOfOrg, Store, Webhook, bot_tokens,
+    calls, deliveries,
 };
 use uuid::Uuid;
 
@@ -31,6 +34,8 @@ const MAX_ATTEMPTS: usize = 256;
 const MAX_OF_ORG: usize = 32;
 /// An org may have one attempt in progress for every four places that are free.
 const SHARE_OF_FREE: usize = 4;
+/// Places of which the orgs of a partner have no more than their share.
+const SCARCE: usize = MAX_ATTEMPTS * 15 / 100;
 /// Concurrent attempts for one webhook.
 const MAX_OF_WEBHOOK: usize = 8;
 /// Lease of an attempt: longer than an attempt can take.
@@ -72,13 +77,14 @@ struct Inner {
 struct AttemptLimiter {
     all: usize,
     orgs: HashMap<Uuid, usize>,
+    partners: HashMap<Uuid, usize>,
     webhooks: HashMap<Uuid, usize>,
 }
 
 /// Place of an attempt, released when dropped.
 struct AttemptPermit {
     sender: WebhookSender,
-    org: Uuid,
+    holder: Holder,
     webhook: Uuid,
 }
 
@@ -209,29 +215,30 @@ impl WebhookSender {
             .await?;
         {
             let limiter = self.limiter();
-            due.sort_by_key(|webhook| limiter.of_org(webhook.org_id));
+            due.sort_by_key(|due| limiter.of_org(due.webhook.org_id));
         }
 
-        for webhook in due {
+        for due in due {
+            let (holder, webhook) = (holder(&due), due.webhook);
             // Computed for each webhook anew, since the leases before have taken places.
-            let room = self.limiter().room(webhook.org_id, webhook.id);
+            let room = self.limiter().room(holder, webhook.id);
             if room == 0 {
                 continue;
             }
 
             let limit = u32::try_from(room).unwrap_or(u32::MAX);
-            let holder = self.0.holder.clone();
+            let node = self.0.holder.clone();
             // Read again for each lease, since those before may have taken long.
             let now = self.now();
             let held = self
                 .0
                 .store
-                .write(move |tx| deliveries::lease(tx, webhook.id, &holder, limit, LEASE, now))
+                .write(move |tx| deliveries::lease(tx, webhook.id, &node, limit, LEASE, now))
                 .await?;
 
             let webhook = Arc::new(webhook);
             for held in held {
-                let permit = self.enter(&webhook);
+                let permit = self.enter(holder, webhook.id);
                 tasks.push(attempt(permit, Arc::clone(&webhook), held));
             }
         }
@@ -239,12 +246,12 @@ impl WebhookSender {
         Ok(tasks)
     }
 
-    fn enter(&self, webhook: &Webhook) -> AttemptPermit {
-        self.limiter().enter(webhook.org_id, webhook.id);
+    fn enter(&self, holder: Holder, webhook: Uuid) -> AttemptPermit {
+        self.limiter().enter(holder, webhook);
         AttemptPermit {
             sender: self.clone(),
-            org: webhook.org_id,
-            webhook: webhook.id,
+            holder,
+            webhook,
         }
     }
 
@@ -261,6 +268,7 @@ impl WebhookSender {
 
     async fn post(
         &self,
+        holder: Holder,
         webhook: &Webhook,
         held: &LeasedDelivery,
     ) -> Result<WebhookAnswer, DeliveryFault> {
@@ -270,11 +278,11 @@ impl WebhookSender {
         let target = target.map_err(|_| DeliveryFault::Private)?;
         if webhook.agent_id.is_some() {
             let (headers, form) = self.status_callback(webhook, held).await;
-            return poster.post(webhook.org_id, &target, headers, form).await;
+            return poster.post(holder, &target, headers, form).await;
         }
         let headers = headers(webhook, held, self.now());
-        let (org, body) = (webhook.org_id, held.body.clone());
-        poster.post(org, &target, headers, body).await
+        let body = held.body.clone();
+        poster.post(holder, &target, headers, body).await
     }
 }
 
@@ -338,13 +346,19 @@ impl Running {
 
 impl AttemptLimiter {
     /// Returns how many more attempts the org's webhook may have now.
-    fn room(&self, org: Uuid, webhook: Uuid) -> usize {
+    fn room(&self, holder: Holder, webhook: Uuid) -> usize {
         let left = |most: usize, taken: Option<&usize>| {
             most.saturating_sub(taken.copied().unwrap_or_default())
         };
         let free = left(MAX_ATTEMPTS, Some(&self.all));
         let of_org = MAX_OF_ORG.min(free.div_ceil(SHARE_OF_FREE));
-        free.min(left(of_org, self.orgs.get(&org)))
+        let of_partner = holder.partner.map_or(free, |own| {
+            let share = MAX_ATTEMPTS * usize::from(own.percent) / 100;
+            let before_scarce = free.saturating_sub(SCARCE);
+            before_scarce.max(left(share, self.partners.get(&own.id)))
+        });
+        free.min(of_partner)
+            .min(left(of_org, self.orgs.get(&holder.org)))
             .min(left(MAX_OF_WEBHOOK, self.webhooks.get(&webhook)))
     }
 
@@ -353,13 +367,16 @@ impl AttemptLimiter {
         self.orgs.get(&org).copied().unwrap_or_default()
     }
 
-    fn enter(&mut self, org: Uuid, webhook: Uuid) {
+    fn enter(&mut self, holder: Holder, webhook: Uuid) {
         self.all += 1;
-        *self.orgs.entry(org).or_default() += 1;
+        *self.orgs.entry(holder.org).or_default() += 1;
+        if let Some(partner) = holder.partner {
+            *self.partners.entry(partner.id).or_default() += 1;
+        }
         *self.webhooks.entry(webhook).or_default() += 1;
     }
 
-    fn leave(&mut self, org: Uuid, webhook: Uuid) {
+    fn leave(&mut self, holder: Holder, webhook: Uuid) {
         fn less(counts: &mut HashMap<Uuid, usize>, whose: Uuid) {
             if let Some(count) = counts.get_mut(&whose) {
                 *count -= 1;
@@ -369,14 +386,17 @@ impl AttemptLimiter {
             }
         }
         self.all -= 1;
-        less(&mut self.orgs, org);
+        less(&mut self.orgs, holder.org);
+        if let Some(partner) = holder.partner {
+            less(&mut self.partners, partner.id);
+        }
         less(&mut self.webhooks, webhook);
     }
 }
 
 impl Drop for AttemptPermit {
     fn drop(&mut self) {
-        self.sender.limiter().leave(self.org, self.webhook);
+        self.sender.limiter().leave(self.holder, self.webhook);
     }
 }
 
@@ -384,7 +404,7 @@ impl Drop for AttemptPermit {
 async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDelivery) {
     let sender = &permit.sender;
     let began = sender.now();
-    let answered = sender.post(&webhook, &held).await;
+    let answered = sender.post(permit.holder, &webhook, &held).await;
     let now = sender.now();
     let attempts = held.delivery.attempts + 1;
     let (outcome, fault) = judge(answered, attempts, &webhook.url, held.delivery.id, now);
@@ -424,6 +444,22 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
         Err(error) => {
             tracing::warn!(%error, webhook.id = %webhook.id, "recording a webhook attempt failed");
         }
+    }
+}
+
+/// Returns the org of a webhook as one that takes of the places.
+fn holder(due: &DueWebhook) -> Holder {
+    let share = |partner: PartnerOfOrg| {
+        let percent = partner.node_share_percent;
+        let percent = percent.and_then(|set| u8::try_from(set).ok());
+        PartnerShare {
+            id: partner.id,
+            percent: percent.unwrap_or(PartnerShare::DEFAULT),
+        }
+    };
+    Holder {
+        org: due.webhook.org_id,
+        partner: due.partner.map(share),
     }
 }
 
@@ -523,7 +559,7 @@ mod tests {
 
     #[test]
     fn orgs_of_silent_receivers_leave_the_next_place_to_another() {
-        let newcomer = (Uuid::from_u128(999), Uuid::from_u128(9_999));
+        let newcomer = (Holder::alone(Uuid::from_u128(999)), Uuid::from_u128(9_999));
         for (orgs, has_places_left) in [(1, true), (8, true), (16, true), (20, false), (250, false)]
         {
             let mut limiter = AttemptLimiter::default();
@@ -531,8 +567,9 @@ mod tests {
             for org in (1..=orgs).map(Uuid::from_u128) {
                 for webhook in 0..6 {
                     let webhook = Uuid::from_u128(org.as_u128() * 10 + webhook);
-                    for _ in 0..limiter.room(org, webhook) {
-                        limiter.enter(org, webhook);
+                    let holder = Holder::alone(org);
+                    for _ in 0..limiter.room(holder, webhook) {
+                        limiter.enter(holder, webhook);
                     }
                 }
             }
@@ -543,11 +580,32 @@ mod tests {
             assert_eq!(room > 0, has_places_left, "{orgs}: {limiter:?}");
             if !has_places_left {
                 // The first attempt that ends makes room for the newcomer alone, which comes before those with attempts.
-                let org = Uuid::from_u128(1);
+                let org = Holder::alone(Uuid::from_u128(1));
                 limiter.leave(org, Uuid::from_u128(10));
                 assert_eq!(limiter.room(org, Uuid::from_u128(10)), 0, "{orgs}");
                 assert!(limiter.room(newcomer.0, newcomer.1) > 0, "{orgs}");
             }
         }
+    }
+
+    #[test]
+    fn a_partner_with_many_orgs_leaves_places_to_others() {
+        let mut limiter = AttemptLimiter::default();
+        let partner = PartnerShare {
+            id: Uuid::from_u128(5_000),
+            percent: 50,
+        };
+        for org in (1..=1_000).map(Uuid::from_u128) {
+            let holder = Holder {
+                org,
+                partner: Some(partner),
+            };
+            for _ in 0..limiter.room(holder, org) {
+                limiter.enter(holder, org);
+            }
+        }
+        assert_eq!(limiter.all, MAX_ATTEMPTS - SCARCE);
+        let other = Holder::alone(Uuid::from_u128(9_999));
+        assert!(limiter.room(other, Uuid::nil()) > 0);
     }
 }

@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, json, maybe, micros, moment, named, to_json};
-use super::error::{Error, Kind, Wrong};
+use super::error::{Broke, Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
 use super::page::{COUNT_LIMIT, Page, Position};
 use super::rows::Insert;
@@ -223,20 +223,82 @@ const QUEUE: Insert = Insert {
     ending: "",
 };
 
+/// A webhook with due deliveries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DueWebhook {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The partner of its org.
+    pub partner: Option<PartnerOfOrg>,
+}
+
+/// Partner of an org.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PartnerOfOrg {
+    /// The partner.
+    pub id: Uuid,
+    /// Share of a node, in per cent, that its orgs have together; `None`: the default.
+    pub node_share_percent: Option<u32>,
+}
+
+struct PartnerRow {
+    org_id: Uuid,
+    partner_id: Uuid,
+    node_share_percent: Option<u32>,
+}
+from_row!(PartnerRow {
+    org_id,
+    partner_id,
+    node_share_percent: maybe(count),
+});
+
+/// Condition on a webhook, with the time as `$1`: deliveries of it are due, and no node has leased them.
+macro_rules! is_due {
+    () => {
+        "enabled AND EXISTS (
+             SELECT 1 FROM webhook_deliveries WHERE webhook_id = webhooks.id AND state = 'pending'
+             AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))
+             AND EXISTS (SELECT 1 FROM orgs WHERE orgs.id = webhooks.org_id AND deleted_at IS NULL)"
+    };
+}
+
 /// Returns webhooks with due deliveries that no node has leased.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
-pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<Webhook>, Error> {
-    let rows: Vec<WebhookRow> = tx.all(
-        "SELECT * FROM webhooks WHERE enabled AND EXISTS (
-             SELECT 1 FROM webhook_deliveries WHERE webhook_id = webhooks.id AND state = 'pending'
-             AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))
-             AND EXISTS (SELECT 1 FROM orgs WHERE orgs.id = webhooks.org_id AND deleted_at IS NULL)",
-        &[&now],
-    )?;
+/// [`Broke`]: the database fails.
+pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<DueWebhook>, Error> {
+    let sql = concat!("SELECT * FROM webhooks WHERE ", is_due!());
+    let rows: Vec<WebhookRow> = tx.all(sql, &[&now])?;
+    // Most checks find none.
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+
+    let sql = concat!(
+        "SELECT orgs.id AS org_id, partners.id AS partner_id, node_share_percent
+         FROM orgs JOIN partners ON partners.id = orgs.partner_id
+         WHERE orgs.id IN (SELECT org_id FROM webhooks WHERE ",
+        is_due!(),
+        ")"
+    );
+    let partners: Vec<PartnerRow> = tx.all(sql, &[&now])?;
+    let partners: HashMap<Uuid, PartnerOfOrg> = partners
+        .into_iter()
+        .map(|row| {
+            let partner = PartnerOfOrg {
+                id: row.partner_id,
+                node_share_percent: row.node_share_percent,
+            };
+            (row.org_id, partner)
+        })
+        .collect();
+
     let keyring = tx.keyring();
-    let open = |row: WebhookRow| row.open(&keyring);
+    let open = |row: WebhookRow| {
+        let webhook = row.open(&keyring)?;
+        let partner = partners.get(&webhook.org_id).copied();
+        Ok::<_, Broke>(DueWebhook { webhook, partner })
+    };
     Ok(rows.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
@@ -250,7 +312,7 @@ macro_rules! most_counted {
 /// Returns how many deliveries wait for an attempt, 100,000 at most, and when the oldest of these was queued.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn backlog(tx: &mut Tx) -> Result<(u64, Option<Moment>), Error> {
     let sql = concat!(
         "SELECT COUNT(*), MIN(created_at) FROM (
@@ -266,7 +328,7 @@ pub fn backlog(tx: &mut Tx) -> Result<(u64, Option<Moment>), Error> {
 /// Leases up to `limit` due deliveries of the webhook for the time `lease`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn lease(
     tx: &mut Tx,
     webhook: Uuid,
@@ -306,7 +368,7 @@ pub fn lease(
 /// Releases the deliveries that an earlier run of this node had leased.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn release(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
     let sql = "UPDATE webhook_deliveries SET held_by = NULL, held_until = NULL WHERE held_by = $1 AND state = 'pending'";
     tx.run(sql, &[&holder])
@@ -316,7 +378,7 @@ pub fn release(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
 /// attempt of the same holder.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn settle(
     tx: &mut Tx,
     held: &Delivery,
@@ -382,7 +444,7 @@ fn disable(
 /// Returns a page of a webhook's deliveries, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,

@@ -123,7 +123,9 @@ pub use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::Dedication;
 pub use deleted_orgs::{DeletedOrg, Purge};
-pub use deliveries::{Attempt, Delivery, DeliveryState, LeasedDelivery, Outcome};
+pub use deliveries::{
+    Attempt, Delivery, DeliveryState, DueWebhook, LeasedDelivery, Outcome, PartnerOfOrg,
+};
 pub use destinations::{Destination, DestinationChange, NewDestination};
 pub use disk_fault::DiskFault;
 pub use effects::Effects;

@@ -580,7 +580,7 @@ async fn what_one_node_has_leased_no_other_sends_until_the_lease_expires() {
     let held = test
         .api
         .store
-        .write(move |tx| deliveries::lease(tx, webhook.id, "node 9", 2, lease, at))
+        .write(move |tx| deliveries::lease(tx, webhook.webhook.id, "node 9", 2, lease, at))
         .await;
     assert_eq!(held.expect("held").len(), 2);
 

@@ -5,15 +5,16 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_store::{
     Attempt, Delivery, DeliveryState, EventType, LeasedDelivery, NewEvent, NewWebhook, Outcome,
-    Password, WebhookChange, deliveries, webhooks,
+    PartnerOfOrg, Password, WebhookChange, deliveries, partners, webhooks,
 };
 
-use crate::test_db::{NOW, TestDb, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, of_partner, org, partner};
 
 crate::on_both!(
     what_webhooks_are_owed_is_held_by_one_node,
     a_delivery_that_is_asked_for_again_during_an_attempt_is_made,
     a_webhook_is_changed_and_settled,
+    what_is_due_has_the_partner_of_its_org,
 );
 
 /// Nodes that ask concurrently share the due deliveries, each delivery once.
@@ -337,4 +338,43 @@ async fn a_webhook_is_changed_and_settled(db: &TestDb) {
         found(&store, move |tx| deliveries::due(tx, later(10))).await,
         []
     );
+}
+
+async fn what_is_due_has_the_partner_of_its_org(db: &TestDb) {
+    let store = db.open().await;
+    let (alone, reseller) = (org(&store, "Alone").await.id, partner(&store).await);
+    let resold = of_partner(&store, reseller, "1").await.id;
+    for org in [alone, resold] {
+        let new = NewWebhook {
+            url: "https://example.com/".to_owned(),
+            description: None,
+            types: Vec::new(),
+            enabled: true,
+        };
+        let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        done(&store, move |tx| {
+            webhooks::create(tx, org, &new, &secret, NOW)
+        })
+        .await;
+        let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
+        store.emit(event).await.expect("emitted");
+    }
+
+    let due_partners = async || {
+        let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
+        let due = due.into_iter().map(|due| (due.webhook.org_id, due.partner));
+        due.collect::<std::collections::HashMap<_, _>>()
+    };
+    for percent in [None, Some(70)] {
+        done(&store, move |tx| {
+            partners::set_node_share(tx, reseller, percent, NOW)
+        })
+        .await;
+        let partner = PartnerOfOrg {
+            id: reseller,
+            node_share_percent: percent,
+        };
+        let expected = [(alone, None), (resold, Some(partner))];
+        assert_eq!(due_partners().await, expected.into());
+    }
 }
