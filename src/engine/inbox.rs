@@ -10,7 +10,7 @@ use trunkline_calls::attempts::Resolution;
 use trunkline_calls::bot::{BotFailure, BotGone};
 use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_calls::peers::OptionsBatch;
-use trunkline_calls::peers::carrier_registration::TrunkAssignment;
+use trunkline_calls::peers::carrier_registration::{MovedTrunks, TrunkAssignment};
 use trunkline_calls::target::{Target, UnresolvedTarget};
 use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
@@ -94,6 +94,8 @@ pub(crate) enum Input {
     },
     /// Refuses new calls from now on.
     Drain,
+    /// Withdraws all registrations with carriers, and makes none from now on. Other nodes have registered these trunks.
+    LeaveCarriers(MovedTrunks),
     /// Begins an outbound call.
     Place(PlacingRequest),
     /// Ends one call; answers true if it was up.

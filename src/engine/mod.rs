@@ -53,6 +53,7 @@ mod warned_orgs;
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use trunkline_calls::Reason;
 
 pub use browser::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder};
@@ -70,6 +71,7 @@ pub(crate) use crate::config::local;
 use inbox::Input;
 pub(crate) use media_addresses::MediaAddresses;
 pub(crate) use refused_peers::refused as refused_peers;
+use registration_shares::Handover;
 pub(crate) use reserved_names::ReservedNames;
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{configured_policy, session_tokens};
@@ -82,6 +84,7 @@ const UNREGISTER_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Engine {
     handle: Handle,
     threads: Vec<std::thread::JoinHandle<()>>,
+    handover: watch::Sender<Handover>,
     _streams: tcp::TcpListeners,
 }
 
@@ -96,11 +99,20 @@ impl Engine {
         self.handle.limits.calls()
     }
 
-    /// Refuses new calls and OPTIONS with 503 from now on.
+    /// Refuses new calls and OPTIONS with 503 from now on. Registrations with carriers are left to other nodes.
     pub async fn drain(&self) {
         for inbox in self.handle.router.shards() {
             inbox.send(Input::Drain).await;
         }
+        self.handover.send_replace(Handover::Begun);
+    }
+
+    /// Waits until other nodes have registered our trunks with carriers, or were waited for long enough, and ours are being withdrawn. Call it after
+    /// [`Self::drain`].
+    pub async fn handed_over(&self) {
+        let mut handover = self.handover.subscribe();
+        // Never fails: this engine has a sender.
+        let _ = handover.wait_for(|state| *state == Handover::Done).await;
     }
 
     /// Ends every call.
@@ -110,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`]. The caller bounds the wait: a carrier may
+    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::handed_over`]. The caller bounds the wait: a carrier may
     /// be silent.
     pub async fn unregistered(&self) {
         while self.handle.registrations.held() > 0 {

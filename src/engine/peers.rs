@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use trunkline_calls::health::{Health, ProbedPeer, probe_uri};
 use trunkline_calls::peers::registrations::{
@@ -28,8 +29,9 @@ use uuid::Uuid;
 
 use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
+use super::registration_shares::{Handover, RegistrationShares};
 use super::resolve::Resolver;
-use super::{EngineDeps, clock, registration_shares};
+use super::{EngineDeps, clock};
 use crate::directory::Directory;
 use crate::telemetry::metrics;
 
@@ -94,6 +96,8 @@ pub(super) struct PeerWatch {
     config: Arc<Config>,
     pub(super) health: Arc<Health>,
     pub(super) registrations: Arc<Registrations>,
+    /// Begins to leave the registrations to other nodes, and follows it.
+    pub(super) handover: watch::Sender<Handover>,
 }
 
 impl PeerWatch {
@@ -117,14 +121,18 @@ impl PeerWatch {
             ));
         }
 
-        deps.runtime.spawn(registration_shares::assign(
-            Arc::downgrade(&deps.directory),
-            Arc::clone(&registrations),
-            (deps.store.clone(), inbox, deps.node),
+        let handover = watch::Sender::default();
+        let shares = RegistrationShares {
+            directory: Arc::downgrade(&deps.directory),
+            registrations: Arc::clone(&registrations),
+            store: deps.store.clone(),
+            inbox,
+            node: deps.node,
             sip_hosts,
-            deps.lapses.clone(),
-            deps.config.limits.registrations_per_org,
-        ));
+            per_org: deps.config.limits.registrations_per_org,
+            handover: handover.clone(),
+        };
+        deps.runtime.spawn(shares.assign(deps.lapses.clone()));
 
         let config = Config {
             listeners: calls.listeners.clone(),
@@ -139,6 +147,7 @@ impl PeerWatch {
             config: Arc::new(config),
             health,
             registrations,
+            handover,
         }
     }
 

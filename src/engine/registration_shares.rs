@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use trunkline_calls::peers::carrier_registration::{RegisteringTrunk, TrunkAssignment};
+use trunkline_calls::peers::carrier_registration::{
+    MovedTrunks, RegisteringTrunk, TrunkAssignment,
+};
 use trunkline_calls::peers::registrations::{RegistrationStatus, Registrations, State};
 use trunkline_model::view::View;
 use trunkline_store::journal::Origin;
@@ -23,120 +25,185 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Most checks for which a node keeps registrations that have become another's until that one has made them. After them it withdraws all the same.
 const MAX_CHECKS: u32 = 45;
 
-/// Sends the shard the trunks to register whenever they change, until the directory is dropped. Of the nodes that share a database, one registers
-/// each trunk. While the database is away, the nodes keep their assignments.
-///
-/// A trunk that moves is registered by its next node at once, and withdrawn by its last one only then: its calls always have a way. A node
-/// tells by [`nodes::see`] that it has registered its share.
-pub(super) async fn assign(
-    directory: Weak<Directory>,
-    registrations: Arc<Registrations>,
-    (store, inbox, node): (Store, Inbox, u8),
-    sip_hosts: Vec<String>,
-    mut lapses: watch::Receiver<u64>,
-    per_org: u32,
-) {
-    let mut turns = tokio::time::interval(CHECK_INTERVAL);
-    // After a stall of the database the turns that were missed aren't made up for in a burst.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut others = OtherNodes::default();
-    // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
-    // be freed.
-    let (mut seen, mut announced) = (Weak::<View>::new(), Vec::<RegisteringTrunk>::new());
-    let mut of_others = HashSet::new();
-    let mut left_out = HashSet::new();
+/// Most checks for which a node that drains keeps its registrations until the others have made them.
+const MAX_HANDOVER_CHECKS: u32 = 10;
 
-    loop {
-        turns.tick().await;
-        let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
-            return;
-        };
-        // An error means that the lease isn't kept any more, as the process ends.
-        if lapses.has_changed().unwrap_or_default() {
-            lapses.borrow_and_update();
-            // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
-            // ours.
-            if !inbox.send(Input::RegisterTrunks(None)).await {
+/// Progress of a node that leaves its registrations to the others.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) enum Handover {
+    /// The node doesn't drain.
+    #[default]
+    NotBegun,
+    /// The node drains, and the others are to register its trunks.
+    Begun,
+    /// The node withdraws what it has.
+    Done,
+}
+
+/// Trunks to register, and what is needed to share them out.
+#[derive(Debug)]
+pub(super) struct RegistrationShares {
+    pub(super) directory: Weak<Directory>,
+    pub(super) registrations: Arc<Registrations>,
+    pub(super) store: Store,
+    /// Inbox of the shard that registers.
+    pub(super) inbox: Inbox,
+    pub(super) node: u8,
+    /// Hosts in the Contacts of this node.
+    pub(super) sip_hosts: Vec<String>,
+    /// Most registrations of an org.
+    pub(super) per_org: u32,
+    pub(super) handover: watch::Sender<Handover>,
+}
+
+impl RegistrationShares {
+    /// Sends the shard the trunks to register whenever they change, until the directory is dropped. Of the nodes that share a database, one registers
+    /// each trunk. While the database is away, the nodes keep their assignments.
+    ///
+    /// A trunk that moves, also from a node that drains, is registered by its next node at once, and withdrawn by its last one only then: its calls
+    /// always have a way. A node tells by [`nodes::see`] that it has registered its share. `lapses` counts the times at which other nodes may have
+    /// taken over.
+    pub(super) async fn assign(self, mut lapses: watch::Receiver<u64>) {
+        let Self {
+            directory,
+            registrations,
+            store,
+            inbox,
+            node,
+            sip_hosts,
+            per_org,
+            handover,
+        } = self;
+        let mut leaving = handover.subscribe();
+        let mut handover_checks = 0;
+        let mut turns = tokio::time::interval(CHECK_INTERVAL);
+        // After a stall of the database the turns that were missed aren't made up for in a burst.
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut others = OtherNodes::default();
+        // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
+        // be freed.
+        let (mut seen, mut announced) = (Weak::<View>::new(), Vec::<RegisteringTrunk>::new());
+        let mut of_others = HashSet::new();
+        let mut left_out = HashSet::new();
+
+        loop {
+            tokio::select! {
+                _ = turns.tick() => {}
+                Ok(()) = leaving.changed() => {}
+            }
+            let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
                 return;
-            }
-            others = OtherNodes::default();
-            (seen, announced) = (Weak::new(), Vec::new());
-        }
-
-        let (wanted, beyond) = wanted(&view, per_org);
-
-        // Nothing is registered before the other nodes are known.
-        if !wanted.is_empty()
-            && let Ok(serving) = store.read(nodes::serving).await
-            && others.look(node, serving)
-        {
-            seen = Weak::new();
-        }
-
-        for (_, trunk) in &left_out {
-            // Shown as failed only once a registration that it may still have is withdrawn.
-            if registrations.of(*trunk).is_none() {
-                registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
-            }
-        }
-
-        // A trunk that was ours is shown as ours until it is withdrawn.
-        registrations.set_remote(&of_others);
-        metrics::outbound_registrations(
-            registrations
-                .counts()
-                .map(|(state, count)| (state.as_str(), count)),
-        );
-
-        // Once all of ours are registered, or have failed to, their last nodes may withdraw them.
-        let is_settled = |ours: &RegisteringTrunk| {
-            let status = registrations.of(ours.way.id);
-            status.is_some_and(|status| status.state != State::Registering)
-        };
-        if seen.ptr_eq(&Arc::downgrade(&view)) && announced.iter().all(is_settled) {
-            others.announce(&store, node, &sip_hosts).await;
-        }
-
-        if seen.ptr_eq(&Arc::downgrade(&view)) || (!others.is_known && !wanted.is_empty()) {
-            continue;
-        }
-
-        seen = Arc::downgrade(&view);
-        if left_out != beyond {
-            for (_, trunk) in left_out.difference(&beyond) {
-                registrations.forget(*trunk);
-            }
-            for (org, trunk) in beyond.difference(&left_out) {
-                tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has as many trunks registered as it may have (trunkline org limits, limits.registrations_per_org)");
-            }
-            left_out = beyond;
-        }
-
-        let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
-        let (ours, theirs): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
-            wanted.into_iter().partition(|wanted| {
-                // One that moves away stays until the other nodes have registered theirs.
-                let was_ours = || announced.iter().any(|held| held.way.id == wanted.way.id);
-                let stays = || !others.count_us && was_ours();
-                is_for(node, &numbers, wanted.way.id) || stays()
-            });
-
-        of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
-        registrations.set_remote(&of_others);
-        if announced != ours {
-            let moved = theirs.iter().filter_map(|theirs| {
-                let mut takers = numbers.iter();
-                let taker = takers.find(|taker| is_for(**taker, &numbers, theirs.way.id))?;
-                Some((theirs.way.id, Arc::clone(others.hosts.get(taker)?)))
-            });
-            let assigned = TrunkAssignment {
-                ours: ours.clone(),
-                moved: moved.collect(),
             };
-            if !inbox.send(Input::RegisterTrunks(Some(assigned))).await {
-                return;
+
+            let state = *leaving.borrow_and_update();
+            match state {
+                Handover::NotBegun => {}
+                Handover::Begun => {
+                    handover_checks += 1;
+                    let takers = Takers::of(&announced, node, &store).await;
+                    if takers.are_done || handover_checks > MAX_HANDOVER_CHECKS {
+                        of_others.extend(takers.moved.keys().copied());
+                        if !inbox.send(Input::LeaveCarriers(takers.moved)).await {
+                            return;
+                        }
+                        handover.send_replace(Handover::Done);
+                    }
+                    continue;
+                }
+                Handover::Done => {
+                    // What others have is shown until this process ends.
+                    registrations.set_remote(&of_others);
+                    continue;
+                }
             }
-            announced = ours;
+
+            // An error means that the lease isn't kept any more, as the process ends.
+            if lapses.has_changed().unwrap_or_default() {
+                lapses.borrow_and_update();
+                // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
+                // ours.
+                if !inbox.send(Input::RegisterTrunks(None)).await {
+                    return;
+                }
+                others = OtherNodes::default();
+                (seen, announced) = (Weak::new(), Vec::new());
+            }
+
+            let (wanted, beyond) = wanted(&view, per_org);
+
+            // Nothing is registered before the other nodes are known.
+            if !wanted.is_empty()
+                && let Ok(serving) = store.read(nodes::serving).await
+                && others.look(node, serving)
+            {
+                seen = Weak::new();
+            }
+
+            for (_, trunk) in &left_out {
+                // Shown as failed only once a registration that it may still have is withdrawn.
+                if registrations.of(*trunk).is_none() {
+                    registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
+                }
+            }
+
+            // A trunk that was ours is shown as ours until it is withdrawn.
+            registrations.set_remote(&of_others);
+            metrics::outbound_registrations(
+                registrations
+                    .counts()
+                    .map(|(state, count)| (state.as_str(), count)),
+            );
+
+            // Once all of ours are registered, or have failed to, their last nodes may withdraw them.
+            let is_settled = |ours: &RegisteringTrunk| {
+                let status = registrations.of(ours.way.id);
+                status.is_some_and(|status| status.state != State::Registering)
+            };
+            if seen.ptr_eq(&Arc::downgrade(&view)) && announced.iter().all(is_settled) {
+                others.announce(&store, node, &sip_hosts).await;
+            }
+
+            if seen.ptr_eq(&Arc::downgrade(&view)) || (!others.is_known && !wanted.is_empty()) {
+                continue;
+            }
+
+            seen = Arc::downgrade(&view);
+            if left_out != beyond {
+                for (_, trunk) in left_out.difference(&beyond) {
+                    registrations.forget(*trunk);
+                }
+                for (org, trunk) in beyond.difference(&left_out) {
+                    tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has as many trunks registered as it may have (trunkline org limits, limits.registrations_per_org)");
+                }
+                left_out = beyond;
+            }
+
+            let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
+            let (ours, theirs): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
+                wanted.into_iter().partition(|wanted| {
+                    // One that moves away stays until the other nodes have registered theirs.
+                    let was_ours = || announced.iter().any(|held| held.way.id == wanted.way.id);
+                    let stays = || !others.count_us && was_ours();
+                    is_for(node, &numbers, wanted.way.id) || stays()
+                });
+
+            of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
+            registrations.set_remote(&of_others);
+            if announced != ours {
+                let moved = theirs.iter().filter_map(|theirs| {
+                    let mut takers = numbers.iter();
+                    let taker = takers.find(|taker| is_for(**taker, &numbers, theirs.way.id))?;
+                    Some((theirs.way.id, Arc::clone(others.hosts.get(taker)?)))
+                });
+                let assigned = TrunkAssignment {
+                    ours: ours.clone(),
+                    moved: moved.collect(),
+                };
+                if !inbox.send(Input::RegisterTrunks(Some(assigned))).await {
+                    return;
+                }
+                announced = ours;
+            }
         }
     }
 }
@@ -190,6 +257,52 @@ impl OtherNodes {
                 .is_ok()
         {
             self.announced.clone_from(&self.runs);
+        }
+    }
+}
+
+/// Other nodes that take over the trunks of this one, which drains.
+#[derive(Debug, Default)]
+struct Takers {
+    /// Trunks that they have registered.
+    moved: MovedTrunks,
+    /// They have registered all of them, or tried to; or there is nobody to wait for.
+    are_done: bool,
+}
+
+impl Takers {
+    async fn of(ours: &[RegisteringTrunk], node: u8, store: &Store) -> Self {
+        let nobody = Self {
+            are_done: true,
+            ..Self::default()
+        };
+        if ours.is_empty() || !store.is_shared() {
+            return nobody;
+        }
+        // While the database is away, no other node learns that this one drains.
+        match store.read(nodes::serving).await {
+            Ok(serving) => Self::among(ours, node, &serving),
+            Err(_) => nobody,
+        }
+    }
+
+    fn among(ours: &[RegisteringTrunk], node: u8, serving: &[Serving]) -> Self {
+        let others = || serving.iter().filter(|one| one.run.node != node);
+        let numbers: Vec<u8> = others().map(|other| other.run.node).collect();
+        // It has registered its share of all trunks, counted without this node.
+        let is_done = |other: &&Serving| {
+            let sees_us = other.sees.iter().any(|run| run.node == node);
+            other.sees.contains(&other.run) && !sees_us
+        };
+
+        let moved = ours.iter().filter_map(|ours| {
+            let trunk = ours.way.id;
+            let taker = others().find(|other| is_for(other.run.node, &numbers, trunk))?;
+            is_done(&taker).then(|| (trunk, taker.sip_hosts.clone().into()))
+        });
+        Self {
+            moved: moved.collect(),
+            are_done: others().all(|other| is_done(&other)),
         }
     }
 }
@@ -271,5 +384,67 @@ mod tests {
         }
 
         assert!(shares.iter().all(|share| *share > 40), "{shares:?}");
+    }
+
+    /// A trunk that the carrier knows by our Contact alone would have no way in between.
+    #[test]
+    fn a_node_that_drains_waits_until_the_others_have_its_trunks() {
+        const OURS: u8 = 0;
+        let run = |node| Origin { node, boot: 1 };
+        let serving = |node, sees: &[u8]| Serving {
+            run: run(node),
+            sees: sees.iter().map(|node| run(*node)).collect(),
+            sip_hosts: vec![format!("192.0.2.{node}:5060")],
+        };
+        let ours: Vec<RegisteringTrunk> =
+            (1..20).map(|id| registering(Uuid::from_u128(id))).collect();
+        let takers = |nodes: &[Serving]| Takers::among(&ours, OURS, nodes);
+
+        let before = takers(&[
+            serving(0, &[0, 1, 2]),
+            serving(1, &[0, 1, 2]),
+            serving(2, &[0, 1, 2]),
+        ]);
+        assert!(!before.are_done && before.moved.is_empty());
+        // The second has registered its part.
+        let halfway = takers(&[serving(1, &[0, 1, 2]), serving(2, &[1, 2])]);
+        assert!(!halfway.are_done && !halfway.moved.is_empty());
+        assert!(
+            halfway
+                .moved
+                .values()
+                .all(|hosts| **hosts == ["192.0.2.2:5060"])
+        );
+        let after = takers(&[serving(1, &[1, 2]), serving(2, &[1, 2])]);
+        assert!(after.are_done && after.moved.len() == ours.len());
+        assert_eq!(after.moved.values().collect::<HashSet<_>>().len(), 2);
+        // One that has just begun, and has registered nothing yet.
+        assert!(!takers(&[serving(1, &[])]).are_done);
+        let alone = takers(&[serving(0, &[0])]);
+        assert!(alone.are_done && alone.moved.is_empty());
+    }
+
+    fn registering(id: Uuid) -> RegisteringTrunk {
+        RegisteringTrunk {
+            org: Uuid::nil(),
+            way: Arc::new(trunkline_model::view::OutboundRoute {
+                org: Uuid::nil(),
+                id,
+                peer: None,
+                named: Default::default(),
+                transport: trunkline_sip::flow::Transport::Udp,
+                login: None,
+                realms: Arc::default(),
+                caller_number: trunkline_routing::E164::parse("+442071838750").unwrap(),
+                from_host: None,
+                p_asserted_identity: false,
+                register: true,
+                max_concurrent_calls: None,
+                calls_per_second: None,
+                transfer_way: Default::default(),
+                keeps_caller: false,
+            }),
+            shares_user: false,
+        }
     }
 }

@@ -463,10 +463,8 @@ impl Shard {
             Input::Ping(done) => answer(done, ()),
 
             Input::HangUpAll(reason) => calls.hang_up_all(endpoint, reason, now),
-            Input::Drain => {
-                calls.drain();
-                peers.leave(endpoint, now);
-            }
+            Input::Drain => calls.drain(),
+            Input::LeaveCarriers(moved) => peers.leave(endpoint, &moved, now),
             // Handled by `turn`, which ends the shard.
             Input::Stop => {}
         }

@@ -186,13 +186,15 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
     assert!(taken.is_some() && taken < taken_back, "{since:?}");
 }
 
-/// A node that ends releases the registration: the other doesn't wait for its lease, and the carrier never has two bindings.
+/// A node that ends releases the registration: the other doesn't wait for its lease. It registers before the first withdraws, so that the carrier
+/// always has a binding.
 #[test]
 fn a_node_that_ends_leaves_the_registration_to_the_other() {
     let Some(mut scene) = Scene::new() else {
         return;
     };
     let is_first = scene.settled();
+    let before = scene.carrier.ways().registered.len();
     scene.nodes(is_first).0.end();
     let took = Deadline::after(LIMIT).poll(|| {
         let heir = if is_first {
@@ -203,6 +205,14 @@ fn a_node_that_ends_leaves_the_registration_to_the_other() {
         (scene.state(heir) == "registered" && scene.is_called_at(heir)).then_some(())
     });
     assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
+
+    let ways = scene.carrier.ways();
+    let since: Vec<u32> = (ways.registered[before..].iter())
+        .map(|(asked, _)| *asked)
+        .collect();
+    let place = |is_so: fn(&u32) -> bool| since.iter().position(is_so);
+    let (taken, withdrawn) = (place(|asked| *asked > 0), place(|asked| *asked == 0));
+    assert!(taken.is_some() && taken < withdrawn, "{since:?}");
 }
 
 /// A process that is suspended for longer than its lease looks dead to the other, which takes over its registrations. Its calls go on all the same,

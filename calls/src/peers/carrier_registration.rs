@@ -52,13 +52,16 @@ impl RegisteringTrunk {
     }
 }
 
+/// Trunks that other nodes have registered, with the hosts in the Contacts of the node that has.
+pub type MovedTrunks = HashMap<Uuid, Arc<[String]>>;
+
 /// Trunks that a node registers, of those that several nodes share out.
 #[derive(Clone, Debug, Default)]
 pub struct TrunkAssignment {
     /// Trunks of this node.
     pub ours: Vec<RegisteringTrunk>,
-    /// Trunks that another node has registered, with the hosts in that node's Contacts.
-    pub moved: HashMap<Uuid, Arc<[String]>>,
+    /// Trunks that another node has registered.
+    pub moved: MovedTrunks,
 }
 
 /// One registration.

@@ -11,8 +11,8 @@ use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
 use super::carrier_registration::{
-    CarrierRegistrar, CarrierRegistration, RegisterStep, RegisterVerdict, RegisteringTrunk,
-    RegistrationGrant, TrunkAssignment, share,
+    CarrierRegistrar, CarrierRegistration, MovedTrunks, RegisterStep, RegisterVerdict,
+    RegisteringTrunk, RegistrationGrant, TrunkAssignment, share,
 };
 use super::registrations::{
     RegisterOutcome, RegistrationChange, RegistrationChangeKind, RegistrationStatus, State,
@@ -58,12 +58,7 @@ impl Peers {
             if let Some(end) = &mut registration.end {
                 *end = next;
             } else if let (None, Some(hosts)) = (&next, moved.get(&trunk)) {
-                registration.has_moved = true;
-                match registration.has_contact_of(hosts) {
-                    // Removing our binding would remove that of the other node.
-                    true => self.forget(trunk),
-                    false => self.leave_one(endpoint, trunk, None, now),
-                }
+                self.leave_to(endpoint, trunk, hosts, now);
             } else if next.as_ref() != Some(&registration.registering) {
                 match next {
                     Some(next) if next.is_as(&registration.registering) => {
@@ -104,12 +99,30 @@ impl Peers {
         self.registrations.forget(trunk);
     }
 
-    /// Removes all registrations; none is made from now on.
-    pub fn leave(&mut self, endpoint: &mut Endpoint, now: Moment) {
+    /// Removes all registrations; none is made from now on. Those in `moved` are other nodes' by now.
+    pub fn leave(&mut self, endpoint: &mut Endpoint, moved: &MovedTrunks, now: Moment) {
         self.leaving = true;
         let known: Vec<Uuid> = self.carriers.keys().copied().collect();
         for trunk in known {
-            self.leave_one(endpoint, trunk, None, now);
+            let is_ending = |registration: &CarrierRegistration| registration.end.is_some();
+            let taker = moved.get(&trunk);
+            match taker.filter(|_| !self.carriers.get(&trunk).is_some_and(is_ending)) {
+                Some(hosts) => self.leave_to(endpoint, trunk, hosts, now),
+                None => self.leave_one(endpoint, trunk, None, now),
+            }
+        }
+    }
+
+    /// Removes a registration that another node, with these hosts in its Contacts, has made anew.
+    fn leave_to(&mut self, endpoint: &mut Endpoint, trunk: Uuid, hosts: &[String], now: Moment) {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
+            return;
+        };
+        registration.has_moved = true;
+        match registration.has_contact_of(hosts) {
+            // Removing our binding would remove that of the other node.
+            true => self.forget(trunk),
+            false => self.leave_one(endpoint, trunk, None, now),
         }
     }
 

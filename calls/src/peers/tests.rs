@@ -9,7 +9,7 @@ use trunkline_sip::fault::Fault;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::carrier_registration::{RegisteringTrunk, TrunkAssignment};
+use super::carrier_registration::{MovedTrunks, RegisteringTrunk, TrunkAssignment};
 use super::registrations::{RegistrationChangeKind, State};
 use super::*;
 
@@ -154,6 +154,10 @@ impl Scene {
         let assigned = TrunkAssignment { ours, moved };
         self.peers
             .register_trunks(&mut self.endpoint, Some(assigned), self.now);
+    }
+
+    fn leave(&mut self, moved: MovedTrunks) {
+        self.peers.leave(&mut self.endpoint, &moved, self.now);
     }
 
     /// Returns what was sent after so many milliseconds, without retransmissions.
@@ -416,17 +420,23 @@ fn a_trunk_that_goes_is_taken_back() {
     assert!(scene.after(2_000_000).is_empty());
 }
 
-/// The other node has registered it by now, and has told of it.
+/// The other node has registered it by now, and has told of it. The same holds for a node that drains.
 #[test]
 fn a_trunk_that_moves_is_taken_back_in_silence_unless_the_contacts_are_the_same() {
-    for (host, is_removed) in [("203.0.113.7:5060", true), ("OWN", false)] {
+    let cases = [("203.0.113.7:5060", true), ("OWN", false)];
+    let cases = cases.map(|case| [(case, false), (case, true)]);
+    for ((host, is_removed), is_leaving) in cases.into_iter().flatten() {
         let (mut scene, register) = Scene::registered(600);
         let contact = header(&register, HeaderName::Contact);
         let own = contact.split_once('@').expect("a user").1;
         let own = own.trim_end_matches('>');
         let host = host.replace("OWN", own);
         let trunk = registering("192.0.2.1", Transport::Udp).way.id;
-        scene.assign(Vec::new(), HashMap::from([(trunk, [host].into())]));
+        let moved = HashMap::from([(trunk, [host].into())]);
+        match is_leaving {
+            true => scene.leave(moved),
+            false => scene.assign(Vec::new(), moved),
+        }
 
         let sent = scene.sent();
         assert_eq!(sent.len(), usize::from(is_removed), "{sent:?}");
@@ -443,7 +453,7 @@ fn a_trunk_that_moves_is_taken_back_in_silence_unless_the_contacts_are_the_same(
 #[test]
 fn a_registration_pending_at_shutdown_is_removed_once_granted() {
     let (mut scene, register) = Scene::asking();
-    scene.peers.leave(&mut scene.endpoint, scene.now);
+    scene.leave(HashMap::new());
     assert!(scene.sent().is_empty(), "the carrier hasn't granted it yet");
     let sent = scene.answer(&register, 200, "");
     assert_eq!(header(&sent[0], HeaderName::Expires), "0");
