@@ -15,12 +15,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 use axum::http::{Request, Response, StatusCode, Version};
-use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -38,6 +37,7 @@ use super::operator::Operator;
 use super::parted_body::PartedBody;
 use super::progress::{Chatter, Progress};
 use super::timeouts::Timeouts;
+use super::tracked_body::TrackedBody;
 
 /// ALPN protocols of HTTPS, preferred first.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -55,12 +55,14 @@ const MAX_HEADERS: usize = 100;
 const MAX_STREAMS: u32 = 100;
 /// Maximum size of a request's head in HTTP/2, in octets: less than in HTTP/1.1, since a connection holds many.
 const MAX_HTTP2_HEAD_OCTETS: u32 = 16 * 1024;
-/// Octets of a request's body, and of all bodies on an HTTP/2 connection, that may be sent before the handler reads them.
-const MAX_UNREAD: (u32, u32) = (64 * 1024, 256 * 1024);
+/// Octets of a request's body that may be sent before the handler reads them.
+const MAX_UNREAD_OF_BODY: u32 = 64 * 1024;
+/// Octets of all bodies on an HTTP/2 connection that may be sent before the handlers read them.
+const MAX_UNREAD_OF_ALL: u32 = 256 * 1024;
 
 /// Octets of an HTTP/2 connection that may come without progress of a request: all bodies that may be sent unread, a head, and frames of the
 /// protocol itself. An idle client's PINGs are far from it; a flood of PING, SETTINGS or PRIORITY frames ends its connection.
-const MAX_CHATTER: usize = MAX_UNREAD.1 as usize + 64 * 1024;
+const MAX_CHATTER: usize = MAX_UNREAD_OF_ALL as usize + 64 * 1024;
 
 /// Marks a request on a reserve connection, where only health checks are answered.
 #[derive(Copy, Clone, Debug)]
@@ -74,28 +76,34 @@ pub(super) struct Encrypted;
 #[derive(Copy, Clone, Debug)]
 pub(super) struct UnclearHost;
 
+/// Routes of a listener, and the timeouts of its clients.
+#[derive(Clone, Debug)]
+pub(super) struct Answers {
+    pub(super) router: Router,
+    pub(super) timeouts: Timeouts,
+}
+
 /// Serves one connection until either side closes it or it is evicted. Closes it gracefully once `ended` resolves.
 pub(super) async fn serve(
-    (stream, peer): (TcpStream, SocketAddr),
+    stream: TcpStream,
+    peer: SocketAddr,
     permit: ConnectionPermit,
     tls: Option<TlsAcceptor>,
-    (router, timeouts): (Router, Timeouts),
+    mut answers: Answers,
     ended: watch::Receiver<bool>,
 ) {
     // Otherwise answers wait for the peer's delayed ACK. A socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
     let permit = Arc::new(permit);
-    let timeouts = if permit.is_reserve() {
-        timeouts.in_reserve()
-    } else {
-        timeouts
-    };
+    if permit.is_reserve() {
+        answers.timeouts = answers.timeouts.in_reserve();
+    }
 
     let peer = match tls {
         Some(_) => Peer::Encrypted(peer),
         None => Peer::Plain(peer),
     };
-    let service = PeerService::new(peer, &permit, (router, timeouts));
+    let service = PeerService::new(peer, &permit, answers);
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
         // No authenticated request was in progress when this connection was chosen: see `ConnectionLimiter::enter`.
@@ -105,15 +113,17 @@ pub(super) async fn serve(
 
 /// As [`serve`], for a connection to the control socket.
 pub(super) async fn serve_operator(
-    (stream, operator): (UnixStream, Operator),
+    stream: UnixStream,
+    operator: Operator,
     permit: ConnectionPermit,
-    ((router, timeouts), ended): ((Router, Timeouts), watch::Receiver<bool>),
+    answers: Answers,
+    ended: watch::Receiver<bool>,
 ) {
     let permit = Arc::new(permit);
-    let service = PeerService::new(Peer::Operator(operator), &permit, (router, timeouts));
-    let progress = service.progress.clone();
+    let service = PeerService::new(Peer::Operator(operator), &permit, answers);
+    let (progress, idle) = (service.progress.clone(), service.answers.timeouts.idle);
     tokio::select! {
-        () = drive(http1(stream, service), (progress, timeouts), ended) => {}
+        () = drive(http1(stream, service), progress, idle, ended) => {}
         () = permit.evicted() => {}
     }
 }
@@ -124,18 +134,18 @@ async fn answer(
     service: PeerService,
     ended: watch::Receiver<bool>,
 ) {
-    let (progress, timeouts) = (service.progress.clone(), service.timeouts);
+    let (progress, timeouts) = (service.progress.clone(), service.answers.timeouts);
     let Some(acceptor) = tls else {
-        return drive(http1(stream, service), (progress, timeouts), ended).await;
+        return drive(http1(stream, service), progress, timeouts.idle, ended).await;
     };
     // A peer that leaves, or speaks no TLS, needs no log line.
     let Ok(Ok(stream)) = timeout(timeouts.head, acceptor.accept(stream)).await else {
         return;
     };
     if stream.get_ref().1.alpn_protocol() == Some(PROTOCOLS[0]) {
-        drive(http2(stream, service), (progress, timeouts), ended).await;
+        drive(http2(stream, service), progress, timeouts.idle, ended).await;
     } else {
-        drive(http1(stream, service), (progress, timeouts), ended).await;
+        drive(http1(stream, service), progress, timeouts.idle, ended).await;
     }
 }
 
@@ -155,7 +165,7 @@ where
         .serve_connection(
             io(
                 stream,
-                service.timeouts.idle,
+                service.answers.timeouts.idle,
                 Reading::Http1(Head::of(&service)),
             ),
             TowerToHyperService::new(service),
@@ -167,19 +177,22 @@ fn http2<S>(stream: S, service: PeerService) -> http2::Connection<Io<S>, Answeri
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (of_body, of_all) = MAX_UNREAD;
     let chatter = Chatter::new(service.progress.clone(), MAX_CHATTER);
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HTTP2_HEAD_OCTETS)
-        .initial_stream_window_size(of_body)
-        .initial_connection_window_size(of_all)
+        .initial_stream_window_size(MAX_UNREAD_OF_BODY)
+        .initial_connection_window_size(MAX_UNREAD_OF_ALL)
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
             // No `Head`: octets of an HTTP/2 connection may be of any request. `drive` ends one on which no head is
             // completed.
-            io(stream, service.timeouts.idle, Reading::Http2(chatter)),
+            io(
+                stream,
+                service.answers.timeouts.idle,
+                Reading::Http2(chatter),
+            ),
             TowerToHyperService::new(service),
         )
 }
@@ -217,15 +230,16 @@ where
     }
 }
 
-/// Runs a connection to its end, and closes it when there is no progress.
+/// Runs a connection to its end, and closes it when there is no progress for the time `idle`.
 async fn drive<C: Closing>(
     connection: C,
-    (progress, timeouts): (Progress, Timeouts),
+    progress: Progress,
+    idle: Duration,
     mut ended: watch::Receiver<bool>,
 ) {
     // `Progress` counts heads and parts of bodies, not octets: PINGs, or the trickle of a head, don't keep a connection open.
     let mut connection = pin!(connection);
-    let check_interval = timeouts.idle / CHECKS;
+    let check_interval = idle / CHECKS;
     let mut is_closing = false;
     let (mut last_progress, mut idle_checks) = (progress.made(), 0);
 
@@ -265,8 +279,7 @@ enum Peer {
 #[derive(Clone, Debug)]
 struct PeerService {
     peer: Peer,
-    router: Router,
-    timeouts: Timeouts,
+    answers: Answers,
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
@@ -276,15 +289,10 @@ struct PeerService {
 }
 
 impl PeerService {
-    fn new(
-        peer: Peer,
-        permit: &Arc<ConnectionPermit>,
-        (router, timeouts): (Router, Timeouts),
-    ) -> Self {
+    fn new(peer: Peer, permit: &Arc<ConnectionPermit>, answers: Answers) -> Self {
         Self {
             peer,
-            router,
-            timeouts,
+            answers,
             progress: Progress::default(),
             heads: Arc::default(),
             upgrade: Arc::default(),
@@ -315,7 +323,7 @@ impl Service<Request<Incoming>> for PeerService {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::<Request<Body>>::poll_ready(&mut self.router, context)
+        Service::<Request<Body>>::poll_ready(&mut self.answers.router, context)
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
@@ -329,7 +337,7 @@ impl Service<Request<Incoming>> for PeerService {
             Body::new(TrackedBody {
                 body,
                 progress: progress.clone(),
-                deadline: Some(Box::pin(sleep(self.timeouts.body))),
+                deadline: Some(Box::pin(sleep(self.answers.timeouts.body))),
                 in_progress: None,
             })
         });
@@ -358,7 +366,7 @@ impl Service<Request<Incoming>> for PeerService {
 
         let mut in_progress = self.permit.begin();
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
-        let mut router = self.router.clone();
+        let mut router = self.answers.router.clone();
         Box::pin(async move {
             // Before the handler: `turn` bounds the answers that we build for an unauthenticated client that never reads them.
             in_progress.turn().await;
@@ -382,54 +390,6 @@ impl Service<Request<Incoming>> for PeerService {
     }
 }
 
-/// Body whose parts count as progress, with an optional deadline for the whole.
-struct TrackedBody<B> {
-    body: B,
-    progress: Progress,
-    deadline: Option<Pin<Box<Sleep>>>,
-    /// Request that ends with the last part of this answer.
-    #[expect(dead_code, reason = "dropped with the body")]
-    in_progress: Option<RequestInProgress>,
-}
-
-impl<B> HttpBody for TrackedBody<B>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            // The comments of a quiet event stream count too: they keep `drive` from closing it as idle.
-            self.progress.note();
-            return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
-        }
-
-        // Only a request's body has a deadline; an answer takes as long as its reader makes progress.
-        match &mut self.deadline {
-            Some(deadline) => {
-                ready!(deadline.as_mut().poll(context));
-                let timed_out = io::Error::from(io::ErrorKind::TimedOut);
-                Poll::Ready(Some(Err(axum::Error::new(timed_out))))
-            }
-            None => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// Deadline of a request's head in HTTP/1.1. It starts with the connection, and again with the first octet after all
 /// requests have been answered, because a connection may be idle for longer between two requests.
 struct Head {
@@ -439,19 +399,34 @@ struct Head {
     #[expect(dead_code, reason = "dropped with the connection")]
     upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,
-    /// Deadline of the awaited head, with the number of heads before it; `None` while no head is awaited.
-    deadline: Option<(u64, Pin<Box<Sleep>>)>,
+    /// `None` while no head is awaited.
+    awaited: Option<AwaitedHead>,
+}
+
+/// A head that is awaited.
+struct AwaitedHead {
+    /// Number of heads before it.
+    before: u64,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl AwaitedHead {
+    /// Awaits the next head for the time `limit`.
+    fn after(before: u64, limit: Duration) -> Self {
+        let deadline = Box::pin(sleep(limit));
+        Self { before, deadline }
+    }
 }
 
 impl Head {
     fn of(service: &PeerService) -> Self {
-        let limit = service.timeouts.head;
+        let limit = service.answers.timeouts.head;
         Self {
             limit,
             heads: Arc::clone(&service.heads),
             upgrade: Arc::clone(&service.upgrade),
             permit: Arc::clone(&service.permit),
-            deadline: Some((0, Box::pin(sleep(limit)))),
+            awaited: Some(AwaitedHead::after(0, limit)),
         }
     }
 
@@ -464,21 +439,21 @@ impl Head {
     ) -> Poll<io::Result<()>> {
         let before = self.heads.load(Ordering::Relaxed);
         // The head that was awaited has been read: its deadline is over.
-        self.deadline = self.deadline.take().filter(|(number, _)| *number == before);
+        self.awaited = (self.awaited.take()).filter(|awaited| awaited.before == before);
 
         if read.is_ready() {
             // While a request is in progress, octets may be of its body, or of a pipelined head that hyper reads
             // afterwards.
-            if has_data && self.deadline.is_none() && !self.permit.is_busy() {
-                self.deadline = Some((before, Box::pin(sleep(self.limit))));
+            if has_data && self.awaited.is_none() && !self.permit.is_busy() {
+                self.awaited = Some(AwaitedHead::after(before, self.limit));
             }
             return read;
         }
 
-        let Some((_, deadline)) = &mut self.deadline else {
+        let Some(awaited) = &mut self.awaited else {
             return Poll::Pending;
         };
-        ready!(deadline.as_mut().poll(context));
+        ready!(awaited.deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -610,14 +585,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        let accepted = accepted.unwrap();
+        let (stream, peer) = accepted.unwrap();
 
         let limiter = ConnectionLimiter::new(ConnectionBounds {
             total: 1,
             per_source: 1,
             trusted_proxies: Vec::new(),
         });
-        let permit = limiter.enter(accepted.1.ip()).unwrap();
+        let permit = limiter.enter(peer.ip()).unwrap();
         let take = async |body: crate::api::body::Body| -> Result<&'static str, ApiError> {
             body.fields().map(|_| "taken")
         };
@@ -626,7 +601,8 @@ mod tests {
         tokio::spawn(async move {
             // The server would stop if this half were gone.
             let (_end, ended) = watch::channel(false);
-            serve(accepted, permit, None, (router, timeouts), ended).await;
+            let answers = Answers { router, timeouts };
+            serve(stream, peer, permit, None, answers, ended).await;
         });
         client.unwrap()
     }
@@ -641,11 +617,15 @@ mod tests {
         });
         let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
         let permit = Arc::new(limiter.enter(peer.ip()).unwrap());
-        let service = PeerService::new(Peer::Plain(peer), &permit, (router, BRIEF));
-        let (progress, timeouts) = (service.progress.clone(), service.timeouts);
+        let answers = Answers {
+            router,
+            timeouts: BRIEF,
+        };
+        let service = PeerService::new(Peer::Plain(peer), &permit, answers);
+        let progress = service.progress.clone();
         tokio::spawn(async move {
             let (_end, ended) = watch::channel(false);
-            drive(http2(server, service), (progress, timeouts), ended).await;
+            drive(http2(server, service), progress, BRIEF.idle, ended).await;
         });
         client
     }

@@ -55,6 +55,7 @@ mod success;
 mod time;
 mod timeouts;
 pub mod token;
+mod tracked_body;
 mod usage;
 mod version;
 mod webhooks;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use crate::api::connection::Answers;
 use crate::api::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use crate::api::operator::Operator;
 use crate::api::timeouts::TIMEOUTS;
@@ -69,7 +70,10 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
         per_source: CONNECTIONS,
         trusted_proxies: Vec::new(),
     });
-    let answers = (operator_router(api.clone()), TIMEOUTS);
+    let answers = Answers {
+        router: operator_router(api.clone()),
+        timeouts: TIMEOUTS,
+    };
 
     loop {
         let accepted = tokio::select! {
@@ -95,11 +99,12 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
             continue;
         };
 
-        let serving = (answers.clone(), ended.clone());
         tokio::spawn(connection::serve_operator(
-            (stream, operator),
+            stream,
+            operator,
             permit,
-            serving,
+            answers.clone(),
+            ended.clone(),
         ));
     }
 
