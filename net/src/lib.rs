@@ -8,8 +8,10 @@
 //!   socket
 //! - [`bot`]: WebSockets of bots: handshake, frames, the JSON of Twilio's and Telnyx' formats
 //! - [`tls`]: certificates, read again on SIGHUP
+//! - [`shortage`]: the log's line about sockets that are refused for want of descriptors
 
 pub mod bot;
 pub mod listener;
 pub mod media;
+pub mod shortage;
 pub mod tls;

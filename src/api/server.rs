@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
 
+use super::connection::Answers;
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
-use super::timeouts::{TIMEOUTS, Timeouts};
+use super::timeouts::TIMEOUTS;
 use super::{Api, connection, follow, health_router, phone, router};
 use crate::telemetry::metrics;
 
@@ -52,7 +52,10 @@ impl HealthServer {
             per_source: Self::CONNECTIONS,
             trusted_proxies: Vec::new(),
         });
-        let answers = (health_router(api), TIMEOUTS);
+        let answers = Answers {
+            router: health_router(api),
+            timeouts: TIMEOUTS,
+        };
         let serving = tokio::spawn(serve(answers, listener, None, limiter, ended));
         Self { end, serving }
     }
@@ -76,8 +79,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `api` on `listener` until [`Self::stop`]: HTTPS with a certificate, else HTTP.
-    pub fn start(api: Api, listener: TcpListener, certificate: Option<&Arc<Certificate>>) -> Self {
+    /// Serves `api` on `listener` until [`Self::stop`], with at most this many connections: HTTPS with a certificate, else HTTP.
+    pub fn start(
+        api: Api,
+        listener: TcpListener,
+        certificate: Option<&Arc<Certificate>>,
+        max_connections: usize,
+    ) -> Self {
         let (end, ended) = watch::channel(false);
         let followers = [
             tokio::spawn(follow::credentials(api.clone())),
@@ -91,11 +99,14 @@ impl Server {
 
         let http = &api.config().http;
         let limiter = ConnectionLimiter::new(ConnectionBounds {
-            total: http.max_connections,
+            total: http.max_connections.min(max_connections),
             per_source: CONNECTIONS_PER_SOURCE,
             trusted_proxies: http.trusted_proxies.clone(),
         });
-        let answers = (router(api.clone()), TIMEOUTS);
+        let answers = Answers {
+            router: router(api.clone()),
+            timeouts: TIMEOUTS,
+        };
         let serving = tokio::spawn(serve(answers, listener, tls, limiter, ended));
         Self {
             end,
@@ -124,7 +135,7 @@ impl Server {
 }
 
 async fn serve(
-    answers: (Router, Timeouts),
+    answers: Answers,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limiter: ConnectionLimiter,
@@ -161,7 +172,8 @@ async fn serve(
         }
 
         let connection = connection::serve(
-            (stream, peer),
+            stream,
+            peer,
             permit,
             tls.clone(),
             answers.clone(),

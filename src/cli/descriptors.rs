@@ -1,6 +1,10 @@
-//! File descriptors of the daemon: the limit is raised as far as the system allows, and one that is below what is configured is logged.
+//! File descriptors of the daemon: the limit is raised as far as the system allows, and shared out, so that HTTP, the database and files have theirs
+//! when calls have used up all others. A limit below what is configured is logged.
+
+use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use trunkline_bounds::Descriptors;
 
 use crate::config::Config;
 
@@ -8,10 +12,21 @@ use crate::config::Config;
 const OPENED: u64 = 4_096;
 /// Descriptors of everything else: databases, listeners, files, webhooks.
 const OTHERS: u64 = 512;
+/// Part of the limit that HTTP has at most in reserve, and so everything else: a small limit is shared out.
+const RESERVED_PART: u64 = 4;
 
-/// Raises the limit on file descriptors to the maximum. Logs a warning if that is below what the configured limits may take: connections and
-/// calls beyond it would fail although the limits allow them.
-pub(super) fn raise(config: &Config) {
+/// Descriptors as they are shared out.
+#[derive(Debug)]
+pub(super) struct DescriptorShares {
+    /// Descriptors of SIP connections, RTP sockets and WebSockets of bots.
+    pub(super) of_calls: Arc<Descriptors>,
+    /// HTTP connections, at most.
+    pub(super) http: usize,
+}
+
+/// Raises the limit on file descriptors to the maximum, and shares them out. Logs a warning if the limit is below what the configured limits may
+/// take: connections and calls beyond it would fail although those allow them.
+pub(super) fn raise(config: &Config) -> DescriptorShares {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
@@ -26,13 +41,42 @@ pub(super) fn raise(config: &Config) {
             "this process may open fewer files than its configured limits may take: raise its limit (LimitNOFILE, ulimit -n), or lower limits.max_connections, http.max_connections or media.rtp_ports"
         );
     }
+
+    let http = config.http.max_connections;
+    match allowed {
+        Some(allowed) => {
+            let (of_calls, http) = shared_out(allowed, http);
+            DescriptorShares {
+                of_calls: Descriptors::new(of_calls),
+                http,
+            }
+        }
+        None => DescriptorShares {
+            of_calls: Arc::default(),
+            http,
+        },
+    }
+}
+
+/// Returns the descriptors of calls and those of HTTP connections, of which `configured` are wanted.
+fn shared_out(allowed: u64, configured: usize) -> (u64, usize) {
+    let part = allowed / RESERVED_PART;
+    let http = count(configured).min(part);
+    let others = OTHERS.min(part);
+    (
+        allowed - http - others,
+        usize::try_from(http).unwrap_or(configured),
+    )
+}
+
+fn count(most: usize) -> u64 {
+    u64::try_from(most).unwrap_or(u64::MAX)
 }
 
 /// Returns the descriptors that the configured limits may take.
 fn needed(config: &Config) -> u64 {
     let ports = &config.media.rtp_ports;
     let ports = u64::from(ports.end() - ports.start()) + 1;
-    let count = |most: usize| u64::try_from(most).unwrap_or(u64::MAX);
     [
         count(config.limits.max_connections),
         count(config.http.max_connections),
@@ -70,5 +114,17 @@ mod tests {
         ] {
             assert_eq!(needed(text), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_reserve_is_bounded_and_a_small_limit_shared_out() {
+        for (name, allowed, calls, http) in [
+            ("the unit's", 262_144, 262_144 - 1_024 - OTHERS, 1_024),
+            ("a shell's", 1_024, 512, 256),
+            ("very small", 64, 32, 16),
+        ] {
+            assert_eq!(shared_out(allowed, 1_024), (calls, http), "{name}");
+        }
+        assert_eq!(shared_out(1_024, 64), (1_024 - 64 - 256, 64));
     }
 }

@@ -11,6 +11,7 @@ use trunkline_net::tls::Certificate;
 use trunkline_store::Store;
 use trunkline_store::private;
 
+use super::descriptors::DescriptorShares;
 use super::output::or_dash;
 use super::sockets::Sockets;
 use super::upkeep::Upkeep;
@@ -30,6 +31,8 @@ use crate::webhooks::WebhookSender;
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for the last calls to end after they were hung up.
 const BYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for other nodes to register our trunks: longer than the engine waits for them.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for carriers to confirm that our registrations are withdrawn.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -68,7 +71,7 @@ pub(super) fn run(
     }
     // Before the store is opened: its keys must not get into a core dump, and new files must be private.
     private::process();
-    descriptors::raise(config);
+    let descriptors = descriptors::raise(config);
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -81,7 +84,7 @@ pub(super) fn run(
                 "can't start threads ({error}): raise the system's limits"
             ))
         })?;
-    runtime.block_on(serve(config, ready))
+    runtime.block_on(serve(config, descriptors, ready))
 }
 
 /// Lowers the priority of this thread and those that it starts, so that on a busy machine signalling goes before the
@@ -93,6 +96,7 @@ fn yield_to_shards() {
 
 async fn serve(
     config: &Config,
+    descriptors: DescriptorShares,
     ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| {
@@ -135,8 +139,16 @@ async fn serve(
     store.measure(clock::now);
     let live = LiveCalls::on(clock::wall());
     let sip = &config.sip;
-    let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
-    let recording = recording.map_err(|fault| Failure::Startup(fault.to_string()))?;
+    let recording = Recording::begin(
+        &store,
+        &config.data_dir,
+        live.clone(),
+        sip.node,
+        sip.node_lease,
+    );
+    let recording = recording
+        .await
+        .map_err(|fault| Failure::Startup(fault.to_string()))?;
     let directory = startup::open_directory(config, &store).await?;
     let begun = startup::begun(&store).await?;
 
@@ -153,6 +165,7 @@ async fn serve(
         live: live.clone(),
         speech,
         security: Arc::clone(&security),
+        descriptors: descriptors.of_calls,
         node: recording.run.node,
         lapses: recording.lapses(),
         begun,
@@ -176,7 +189,7 @@ async fn serve(
     // Before the servers that answer /readyz: once they do, commands on this machine look for the control socket.
     let control = control_server(&api, &config);
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
-    let server = Server::start(api.clone(), http, certificate.as_ref());
+    let server = Server::start(api.clone(), http, certificate.as_ref(), descriptors.http);
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
@@ -283,7 +296,7 @@ fn warn(config: &Config, directory: &Directory) {
 }
 
 /// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for
-/// [`BYE_TIMEOUT`], a silent carrier for [`UNREGISTER_TIMEOUT`].
+/// [`BYE_TIMEOUT`], other nodes for [`HANDOVER_TIMEOUT`], a silent carrier for [`UNREGISTER_TIMEOUT`].
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     // First: while calls are waited for, none may begin.
     engine.drain().await;
@@ -293,7 +306,11 @@ async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: 
     tokio::time::timeout(BYE_TIMEOUT, emptied(engine))
         .await
         .ok();
-    // Withdrawing the registrations began with draining.
+    // Handing the registrations over began with draining.
+    tokio::select! {
+        _ = tokio::time::timeout(HANDOVER_TIMEOUT, engine.handed_over()) => {}
+        () = ends.next() => {}
+    }
     tokio::time::timeout(UNREGISTER_TIMEOUT, engine.unregistered())
         .await
         .ok();

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
 use tokio::time::timeout;
+use trunkline_bounds::{Descriptor, Descriptors};
 use trunkline_calls::attempts::DnsFault;
 use trunkline_calls::bot::{BotDial, BotFailure, BotFault, BotGone};
 use trunkline_calls::target::{DialTarget, Target, UnresolvedTarget, dial_target_of_url};
@@ -17,6 +18,7 @@ use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings;
 use trunkline_net::bot::{Bot, BotEnd, BotError, BotProtocol, BotRequest, BotStart, connect};
 use trunkline_net::listener::tls::Security;
+use trunkline_net::shortage;
 use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
@@ -39,6 +41,7 @@ pub(crate) struct BotDialler {
     policy: Arc<AddressPolicy>,
     security: Arc<Security>,
     directory: Arc<Directory>,
+    descriptors: Arc<Descriptors>,
 }
 
 /// A bot that has accepted its WebSocket.
@@ -54,12 +57,14 @@ impl BotDialler {
         policy: Arc<AddressPolicy>,
         security: Arc<Security>,
         directory: Arc<Directory>,
+        descriptors: Arc<Descriptors>,
     ) -> Self {
         Self {
             resolver,
             policy,
             security,
             directory,
+            descriptors,
         }
     }
 
@@ -93,8 +98,12 @@ impl BotDialler {
                 continue;
             }
 
+            let Some(descriptor) = self.descriptors.take() else {
+                shortage::report(&self.descriptors);
+                return Err(failure(Some(address), BotFault::Broken(Fault::TooMany)));
+            };
             let left = until.since(clock::now());
-            match connect(self.request(&dial, address), left).await {
+            match connect(self.request(&dial, address, descriptor), left).await {
                 Ok(bot) => return Ok(DialledBot { bot, address }),
                 // Another address may be of another machine; a machine that has answered has decided.
                 Err(error @ BotError::Refused(_)) => last = failure(Some(address), fault(error)),
@@ -148,7 +157,7 @@ impl BotDialler {
         }
     }
 
-    fn request(&self, dial: &BotDial, address: SocketAddr) -> BotRequest {
+    fn request(&self, dial: &BotDial, address: SocketAddr, descriptor: Descriptor) -> BotRequest {
         let view = self.directory.load();
         let token = view.org(dial.org).and_then(|org| org.bot_token.as_ref());
         let signature = token.map(|token| sign(&token.signs, &dial.url));
@@ -173,6 +182,7 @@ impl BotDialler {
                 stream_sid: format!("MZ{:032x}", rand::random::<u128>()),
                 parameters: dial.parameters.iter().map(parameter).collect(),
             },
+            descriptor: Some(descriptor),
         }
     }
 }

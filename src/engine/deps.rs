@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime;
 use tokio::sync::watch;
+use trunkline_bounds::Descriptors;
 use trunkline_calls::live::LiveCalls;
 use trunkline_model::record::Fact;
 use trunkline_net::listener::tls::Security;
@@ -40,6 +41,8 @@ pub struct EngineDeps {
     pub(crate) speech: SpeechMaker,
     /// Certificates and trust anchors of SIP over TLS.
     pub security: Arc<Security>,
+    /// Descriptors of SIP connections and of calls' sockets.
+    pub descriptors: Arc<Descriptors>,
     /// Number of this node.
     pub node: u8,
     /// Count of the times that other nodes may have considered this run dead.

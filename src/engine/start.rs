@@ -97,6 +97,7 @@ impl Engine {
             Arc::clone(&calls.addresses),
             Arc::clone(&deps.security),
             Arc::clone(&deps.directory),
+            Arc::clone(&deps.descriptors),
         );
         let streams_for_shards = StreamOpener::new(connections.clone());
         let effect_runner = effect_runner(&deps, &router, media, streams_for_shards, bots);
@@ -140,6 +141,7 @@ impl Engine {
         Ok(Self {
             threads: threads.collect::<io::Result<_>>()?,
             handle: shared.handle(),
+            handover: shared.watched.handover.clone(),
             _streams: streams,
         })
     }
@@ -483,6 +485,7 @@ fn start_media(
         own: local::addresses(),
         listeners,
         workers: media_threads(),
+        descriptors: Arc::clone(&deps.descriptors),
     };
 
     let (router, runtime) = (router.clone(), deps.runtime.clone());
@@ -533,9 +536,12 @@ fn start_streams(
     router: &ShardRouter,
     listeners: Vec<(u16, Transport, std::net::TcpListener)>,
 ) -> io::Result<(tcp::TcpListeners, Connections)> {
+    // Where few files may be opened, peers that have proved nothing leave descriptors to calls.
+    let half = usize::try_from(deps.descriptors.most() / 2).unwrap_or(usize::MAX);
     let settings = tcp::StreamSettings {
-        accepted: deps.config.limits.max_connections,
+        accepted: deps.config.limits.max_connections.min(half),
         accepted_per_source: deps.config.limits.max_connections_per_source,
+        descriptors: Arc::clone(&deps.descriptors),
         ..tcp::StreamSettings::default()
     };
     // Streams belong to the common runtime: a connection carries messages for any shard.

@@ -33,6 +33,8 @@ pub struct DaemonSetup {
     pub first_number: String,
     credentials: Credentials,
     pub key: String,
+    /// Files that the daemon may open.
+    open_files: Option<u32>,
 }
 
 impl DaemonSetup {
@@ -104,7 +106,14 @@ impl DaemonSetup {
             sip,
             http,
             folder,
+            open_files: None,
         }
+    }
+
+    /// Limits the files that the daemon may open.
+    pub fn open_files(mut self, most: u32) -> Self {
+        self.open_files = Some(most);
+        self
     }
 
     pub fn set(mut self, variable: &'static str, value: &str) -> Self {
@@ -299,7 +308,15 @@ impl DaemonSetup {
     pub fn start(&self) -> Process {
         let log = self.folder.path().join("log");
         let file = File::create(&log).expect("the log can be written");
-        let mut command = command(self.folder.path(), &self.settings);
+        let mut command = match self.open_files {
+            None => command(self.folder.path(), &self.settings),
+            Some(most) => {
+                let mut shell = program(Path::new("sh"), self.folder.path(), &self.settings);
+                let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+                shell.args(["-c", &script]).arg(trunkline());
+                shell
+            }
+        };
         command
             .arg("serve")
             .stderr(file.try_clone().expect("a second handle"))

@@ -136,7 +136,7 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");
-    let server = Server::start(api.state.clone(), listener, None);
+    let server = Server::start(api.state.clone(), listener, None, usize::MAX);
     let token = tenant.token.clone();
     let ask = move || {
         let token = token.clone();

@@ -30,7 +30,7 @@ impl Serving {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let server = Server::start(api.state.clone(), listener, None);
+        let server = Server::start(api.state.clone(), listener, None, usize::MAX);
         Self {
             api,
             server,

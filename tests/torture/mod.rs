@@ -9,6 +9,7 @@ mod bridged_first;
 mod caller;
 mod crossed;
 mod daemon_requests;
+mod descriptors;
 mod foreign_traces;
 mod forked;
 mod fuzz;

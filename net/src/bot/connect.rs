@@ -63,6 +63,7 @@ async fn dial(request: BotRequest) -> Result<Bot, BotError> {
         rest,
         url: request.url,
         start: request.start,
+        descriptor: request.descriptor,
     })
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::TcpStream;
 
 use rustls::ClientConnection;
+use trunkline_bounds::Descriptor;
 
 use super::request::BotStart;
 
@@ -15,6 +16,7 @@ pub struct Bot {
     pub(super) rest: Vec<u8>,
     pub(super) url: String,
     pub(super) start: BotStart,
+    pub(super) descriptor: Option<Descriptor>,
 }
 
 impl Bot {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use rustls::ClientConnection;
 use socket2::SockRef;
+use trunkline_bounds::Descriptor;
 
 use crate::listener::is_unacknowledged;
 
@@ -52,6 +53,8 @@ pub(crate) struct Link {
     waiting: Vec<u8>,
     /// The frame being built.
     frame: Vec<u8>,
+    /// Counted until the socket above is closed.
+    _descriptor: Option<Descriptor>,
 }
 
 impl fmt::Debug for Link {
@@ -82,6 +85,7 @@ impl Link {
             tls,
             waiting: Vec::new(),
             frame: Vec::new(),
+            _descriptor: bot.descriptor,
         };
 
         Ok((link, Reader::new(bot.rest), bot.start))

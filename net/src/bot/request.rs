@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
+use trunkline_bounds::Descriptor;
 
 /// Bot to connect to.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct BotRequest {
     /// URL as configured, `wss://` or `ws://`. The certificate has to name its host.
     pub url: String,
@@ -18,6 +19,8 @@ pub struct BotRequest {
     pub headers: Vec<(String, String)>,
     /// Facts of the call that the bot gets at its start.
     pub start: BotStart,
+    /// Descriptor of the connection, counted until it is closed.
+    pub descriptor: Option<Descriptor>,
 }
 
 /// Facts of a call that its bot gets in `start`.

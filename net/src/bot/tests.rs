@@ -23,6 +23,7 @@ fn request(url: String, address: SocketAddr) -> BotRequest {
             stream_sid: "MZ".to_owned(),
             parameters: Vec::new(),
         },
+        descriptor: None,
     }
 }
 

@@ -460,7 +460,7 @@ mod tests {
                 local: address,
                 peer: address,
             },
-            outbox: Arc::new(Outbox::new(64 << 10)),
+            outbox: Arc::new(Outbox::new(64 << 10, None)),
             sink: NoSink,
             // Each octet takes a second.
             clock: || Moment::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),

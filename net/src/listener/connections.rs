@@ -11,6 +11,7 @@ use trunkline_sip::flow::{Flow, Transport, source};
 
 use super::outbox::{Outbox, OutboxClosed, UnprovenOctets};
 use super::stream::StreamSettings;
+use crate::shortage;
 
 pub use super::send_error::SendError;
 
@@ -174,13 +175,14 @@ impl Connections {
         self.table().by_number.len()
     }
 
-    /// Adds an accepted connection. If there are too many, in total or from its source, the oldest of them whose peer has proved nothing
-    /// gives way; `None` if there is no such peer.
+    /// Adds an accepted connection. If there are too many, in total or from its source, or no descriptor is left, the oldest of them whose peer has
+    /// proved nothing gives way; `None` if there is no such peer.
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
         let peer = source(flow.peer.ip());
         let of_source = table.by_source.get(&peer);
+        let descriptor = settings.descriptors.take();
         let oldest = match of_source {
             // A source at its own limit displaces one of its own connections, not one of others.
             Some(held) if held.count >= settings.accepted_per_source => {
@@ -189,13 +191,20 @@ impl Connections {
             Some(_) | None if table.accepted >= settings.accepted => {
                 Some(table.unproven.first().copied())
             }
+            Some(_) | None if descriptor.is_none() => Some(table.unproven.first().copied()),
             Some(_) | None => None,
         };
         if let Some(oldest) = oldest {
             table.give_way(oldest?);
         }
 
-        let outbox = Outbox::of_unproven(settings.outbox_octets, Arc::clone(&self.shared.unproven));
+        // That of the connection which has given way is dropped when its task ends.
+        let descriptor = descriptor.unwrap_or_else(|| settings.descriptors.take_over());
+        let outbox = Outbox::of_unproven(
+            settings.outbox_octets,
+            Arc::clone(&self.shared.unproven),
+            Some(descriptor),
+        );
         let accepted = table.enter(flow, 0, Origin::Accepted, outbox);
         let number = accepted.0.connection;
         table.accepted += 1;
@@ -227,7 +236,7 @@ impl Connections {
             flow,
             0,
             Origin::InProcess,
-            Outbox::new(self.shared.settings.outbox_octets),
+            Outbox::new(self.shared.settings.outbox_octets, None),
         )
     }
 
@@ -293,13 +302,17 @@ impl Table {
         if opened >= settings.opened || to_peer >= settings.opened_to_one {
             return Err(SendError::TooMany);
         }
+        let Some(descriptor) = settings.descriptors.take() else {
+            shortage::report(&settings.descriptors);
+            return Err(SendError::TooMany);
+        };
         *self.opened_to.entry(peer).or_default() += 1;
 
         Ok(self.enter(
             *flow,
             flow.connection,
             Origin::Opened,
-            Outbox::new(settings.outbox_octets),
+            Outbox::new(settings.outbox_octets, Some(descriptor)),
         ))
     }
 

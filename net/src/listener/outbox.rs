@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use trunkline_bounds::Descriptor;
 
 /// Most octets queued for a connection whose peer has proved nothing, while more than [`PLENTY`] octets wait for such peers. A message
 /// beyond ends the connection.
@@ -24,6 +25,8 @@ pub(super) struct Outbox {
     settled: Notify,
     /// Wakes the task in [`Outbox::gave_way`].
     yields: Notify,
+    /// Descriptor of the connection, whose task drops the outbox after it has closed the socket; `None` without a socket.
+    _descriptor: Option<Descriptor>,
 }
 
 #[derive(Debug)]
@@ -61,17 +64,25 @@ pub(super) enum Done {
 }
 
 impl Outbox {
-    /// Creates the outbox of a connection that we opened.
-    pub(super) fn new(limit_octets: usize) -> Self {
-        Self::with(limit_octets, None)
+    /// Creates the outbox of a connection that we opened, or that has no socket.
+    pub(super) fn new(limit_octets: usize, descriptor: Option<Descriptor>) -> Self {
+        Self::with(limit_octets, None, descriptor)
     }
 
     /// Creates the outbox of a connection whose peer has proved nothing.
-    pub(super) fn of_unproven(limit_octets: usize, all: Arc<UnprovenOctets>) -> Self {
-        Self::with(limit_octets, Some((all, 0)))
+    pub(super) fn of_unproven(
+        limit_octets: usize,
+        all: Arc<UnprovenOctets>,
+        descriptor: Option<Descriptor>,
+    ) -> Self {
+        Self::with(limit_octets, Some((all, 0)), descriptor)
     }
 
-    fn with(limit_octets: usize, unproven: Option<(Arc<UnprovenOctets>, usize)>) -> Self {
+    fn with(
+        limit_octets: usize,
+        unproven: Option<(Arc<UnprovenOctets>, usize)>,
+        descriptor: Option<Descriptor>,
+    ) -> Self {
         let waiting = Waiting {
             octets: Vec::new(),
             pushed: 0,
@@ -85,6 +96,7 @@ impl Outbox {
             changed: Notify::new(),
             settled: Notify::new(),
             yields: Notify::new(),
+            _descriptor: descriptor,
         }
     }
 
@@ -248,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn peers_that_have_proved_nothing_share_what_waits_for_them() {
         let all = Arc::<UnprovenOctets>::default();
-        let outbox = |limit| Outbox::of_unproven(limit, Arc::clone(&all));
+        let outbox = |limit| Outbox::of_unproven(limit, Arc::clone(&all), None);
         let waiting = || all.0.load(Ordering::Relaxed);
 
         let greedy = outbox(PLENTY + 1);
@@ -276,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_pushed_is_taken_together() {
-        let outbox = Outbox::new(10);
+        let outbox = Outbox::new(10, None);
         outbox.push(b"one").unwrap();
         outbox.push(b"two").unwrap();
         let mut octets = Vec::new();
@@ -286,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_is_still_given_out_after_the_end() {
-        let outbox = Outbox::new(10);
+        let outbox = Outbox::new(10, None);
         outbox.push(b"one").unwrap();
         outbox.finish();
         assert_eq!(outbox.push(b"two"), Err(OutboxClosed));
@@ -300,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_learns_whether_it_opens() {
         for opens in [true, false] {
-            let outbox = Outbox::new(10);
+            let outbox = Outbox::new(10, None);
             let (opened, ()) = tokio::join!(outbox.opened(), async {
                 match opens {
                     true => outbox.set_opened(),
@@ -314,7 +326,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_ends_it_and_wakes_the_writer() {
-        let outbox = Outbox::new(5);
+        let outbox = Outbox::new(5, None);
         let mut octets = Vec::new();
         let (taken, pushed) =
             tokio::join!(outbox.take(&mut octets), async { outbox.push(b"sixsix") });

@@ -1,8 +1,10 @@
 //! The interface to streams for their users: bounds, received messages, and the sink that takes them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use trunkline_bounds::Descriptors;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
@@ -31,6 +33,8 @@ pub struct StreamSettings {
     pub connect: Duration,
     /// Most octets queued for one connection. A message beyond ends the connection.
     pub outbox_octets: usize,
+    /// Descriptors, of which each connection takes one.
+    pub descriptors: Arc<Descriptors>,
 }
 
 impl Default for StreamSettings {
@@ -46,6 +50,7 @@ impl Default for StreamSettings {
             idle: Duration::from_secs(15 * 60),
             connect: Duration::from_secs(4),
             outbox_octets: 512 << 10,
+            descriptors: Arc::default(),
         }
     }
 }

@@ -24,6 +24,7 @@ use super::connections::Connections;
 use super::handshake;
 use super::outbox::Outbox;
 use super::tls::Security;
+use crate::shortage;
 
 pub use super::stream::{Received, Sink, StreamSettings};
 
@@ -185,6 +186,10 @@ async fn accept<S: Sink>(
                 tokio::spawn(task.accepted(stream));
             }
             None => {
+                // It may be the limit of connections that was reached, which is no shortage.
+                if connections.settings().descriptors.is_used_up() {
+                    shortage::report(&connections.settings().descriptors);
+                }
                 metrics::counter!("trunkline_sip_connections_refused_total").increment(1);
                 tracing::debug!(%peer, "too many connections");
             }

@@ -31,6 +31,7 @@ mod quality;
 mod reception;
 mod rtcp;
 mod rtp;
+mod rtp_socket;
 mod session;
 mod settings;
 mod silence;

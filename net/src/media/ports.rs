@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
-use trunkline_bounds::{Holder, NoShare, Share, Shares};
+use trunkline_bounds::{Descriptor, Descriptors, Holder, NoShare, Share, Shares};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
 use crate::bot::Bot;
-use crate::listener::{next_unreachable, report_unreachable};
+use crate::shortage;
 
 use super::audio_budget::AudioBudget;
 use super::beats::Beats;
@@ -26,6 +25,7 @@ use super::command::{Command, Mailbox};
 use super::known_ips::KnownIps;
 use super::negotiated::NegotiatedMedia;
 use super::outages::Outages;
+use super::rtp_socket::{bind_first, discard_stale};
 use super::settings::MediaSettings;
 use super::speech::Speech;
 use super::statistics::{MediaStatistics, Shared};
@@ -40,9 +40,6 @@ const ATTEMPTS: usize = 128;
 
 /// Ports that are the least share of an org or a partner.
 const LEAST: u32 = 20;
-
-/// Most stale packets that are discarded from a socket before its next call. That call reads any that are left.
-const STALE: usize = 256;
 
 /// Bots, by account and URL, whose hold ([`super::playout`]) is remembered. With one more, all are forgotten.
 const MAX_HOLDS: usize = 1_024;
@@ -61,6 +58,7 @@ pub(super) struct Ports {
     stock: Mutex<Stock>,
     /// Shares of the ports that aren't another program's.
     shares: Arc<Shares>,
+    descriptors: Arc<Descriptors>,
     budget: AudioBudget,
     /// IP addresses that were learnt.
     pub(super) known_ips: KnownIps,
@@ -72,13 +70,16 @@ pub(super) struct Ports {
     is_stopped: AtomicBool,
 }
 
-/// A bound socket. A thread that still serves its last call keeps it open.
-type Rtp = Arc<UdpSocket>;
+/// A bound socket. A thread that still serves its last call keeps it open for a moment longer than it is counted.
+struct Rtp {
+    socket: Arc<UdpSocket>,
+    _descriptor: Descriptor,
+}
 
 /// Port of a call.
 struct Held {
     address: SocketAddr,
-    socket: Rtp,
+    rtp: Rtp,
     statistics: Arc<Shared>,
     /// Account and URL of the bot that was attached last: the key of its hold in [`Stock::holds`].
     bot: Option<Box<str>>,
@@ -90,7 +91,7 @@ struct Held {
 
 /// Port of a call's RTCP.
 struct Rtcp {
-    socket: Rtp,
+    rtp: Rtp,
     /// Counted until it is dropped.
     _share: Share,
 }
@@ -156,6 +157,7 @@ impl Ports {
                 entropy,
             }),
             shares,
+            descriptors: Arc::clone(&settings.descriptors),
             budget: AudioBudget::default(),
             known_ips: KnownIps::default(),
             outages: Outages::new(threads.len()),
@@ -179,15 +181,16 @@ impl Ports {
             share => share,
         }?;
         let free = stock.take_free(ip).or_else(|| self.bind(&mut stock, ip));
-        let (address, socket) = free.ok_or(NoShare::Full)?;
+        let (address, rtp) = free.ok_or(NoShare::Full)?;
 
+        let socket = Arc::clone(&rtp.socket);
         let statistics = Arc::new(Shared::default());
         let seed = stock.entropy.bits64();
         stock.held.insert(
             key,
             Held {
                 address,
-                socket: Arc::clone(&socket),
+                rtp,
                 statistics: Arc::clone(&statistics),
                 bot: None,
                 rtcp: None,
@@ -222,7 +225,7 @@ impl Ports {
             self.mark(port, false);
             stock.return_unbound(port);
         }
-        stock.free.push_back((held.address, held.socket));
+        stock.free.push_back((held.address, held.rtp));
         // Sent with the lock held, so that commands of the port's next call come after it.
         self.thread(held.address.port())
             .send(Command::Close { key });
@@ -417,22 +420,30 @@ impl Ports {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Binds a port at `ip`. If none is left, a free one at another address is closed first.
+    /// Binds a port at `ip`. If none is left, or no descriptor, a free one at another address is closed first.
     fn bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
-        let bound = self.try_bind(stock, ip);
-        if bound.is_some() || !self.give_back_one(stock) {
-            return bound;
+        let mut bound = self.try_bind(stock, ip);
+        if bound.is_none() && self.give_back_one(stock) {
+            bound = self.try_bind(stock, ip);
         }
-        self.try_bind(stock, ip)
+        if bound.is_none() && self.descriptors.is_used_up() {
+            shortage::report(&self.descriptors);
+        }
+        bound
     }
 
     fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
+        let descriptor = self.descriptors.take()?;
         let bound = bind_first(&mut stock.unbound, &mut stock.foreign, ip, ATTEMPTS);
         self.count_ports(stock);
         match bound {
             Ok(Some((port, socket))) => {
                 self.mark(port, true);
-                Some((SocketAddr::new(ip, port), Arc::new(socket)))
+                let rtp = Rtp {
+                    socket: Arc::new(socket),
+                    _descriptor: descriptor,
+                };
+                Some((SocketAddr::new(ip, port), rtp))
             }
             Ok(None) => None,
             Err(error) => {
@@ -468,15 +479,17 @@ impl Ports {
         let port = rtp.port().is_multiple_of(2).then(|| rtp.port() + 1)?;
         let at = stock.unbound.iter().position(|unbound| *unbound == port)?;
         let share = held.share.another()?;
+        let descriptor = self.descriptors.take()?;
         let mut only = VecDeque::from([port]);
         // A port in use may be one of ours that a thread is about to close: nothing is concluded from it.
         let (_, socket) = bind_first(&mut only, &mut BTreeSet::new(), rtp.ip(), 1).ok()??;
         stock.unbound.remove(at);
         self.mark(port, true);
-        Some(Rtcp {
+        let rtp = Rtp {
             socket: Arc::new(socket),
-            _share: share,
-        })
+            _descriptor: descriptor,
+        };
+        Some(Rtcp { rtp, _share: share })
     }
 
     fn give_back_one(&self, stock: &mut Stock) -> bool {
@@ -504,17 +517,17 @@ impl Ports {
 }
 
 impl Held {
-    fn rtcp_socket(&self) -> Option<Rtp> {
-        self.rtcp.as_ref().map(|rtcp| Arc::clone(&rtcp.socket))
+    fn rtcp_socket(&self) -> Option<Arc<UdpSocket>> {
+        self.rtcp.as_ref().map(|rtcp| Arc::clone(&rtcp.rtp.socket))
     }
 }
 
 impl Stock {
     fn take_free(&mut self, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
         let at = self.free.iter().position(|(free, _)| free.ip() == ip)?;
-        let (address, socket) = self.free.remove(at)?;
-        discard_stale(&socket);
-        Some((address, socket))
+        let (address, rtp) = self.free.remove(at)?;
+        discard_stale(&rtp.socket);
+        Some((address, rtp))
     }
 
     /// Remembers the longest hold that a bot needed. With all places taken, all is forgotten: a hold is learnt again within a call.
@@ -531,61 +544,6 @@ impl Stock {
             self.unbound.push_front(port)
         } else {
             self.unbound.push_back(port)
-        }
-    }
-}
-
-/// Binds the first of these ports that is free at `ip`, after at most `attempts`, and removes it from the list. Ports that another program
-/// holds go to the end, and are noted.
-///
-/// # Errors
-/// The address isn't this machine's, or the machine refuses more sockets.
-fn bind_first(
-    ports: &mut VecDeque<u16>,
-    foreign: &mut BTreeSet<u16>,
-    ip: IpAddr,
-    attempts: usize,
-) -> io::Result<Option<(u16, UdpSocket)>> {
-    let socket = Socket::new(Domain::for_address((ip, 0).into()), Type::DGRAM, None)?;
-    socket.set_nonblocking(true)?;
-
-    if ip.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-
-    // A kernel without it leaves a stream to a closed port running.
-    let _ = report_unreachable(&socket, ip);
-
-    for _ in 0..attempts.min(ports.len()) {
-        let Some(port) = ports.pop_front() else { break };
-        match socket.bind(&SocketAddr::new(ip, port).into()) {
-            Ok(()) => {
-                foreign.remove(&port);
-                return Ok(Some((port, socket.into())));
-            }
-            Err(error) => {
-                // Before the error may end the search, so that the port isn't lost to later calls.
-                ports.push_back(port);
-                if error.kind() != io::ErrorKind::AddrInUse {
-                    return Err(error);
-                }
-                foreign.insert(port);
-            }
-        }
-    }
-
-    Ok(None)
-}
-
-/// Discards packets that came while the socket had no call.
-fn discard_stale(socket: &UdpSocket) {
-    // Errors of the last call's packets.
-    while let Ok(Some(_)) = next_unreachable(socket) {}
-    for _ in 0..STALE {
-        // One octet is room enough: the kernel discards the rest of the datagram.
-        let received = socket.recv_from(&mut [0; 1]);
-        if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            return;
         }
     }
 }
@@ -608,6 +566,7 @@ mod tests {
             own: Vec::new(),
             listeners: Vec::new(),
             workers: 1,
+            descriptors: std::sync::Arc::default(),
         };
         let ports =
             Ports::new(&settings, Vec::new(), Entropy::from_seed([7; 32])).expect("a free port");

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use trunkline_bounds::Descriptors;
 
 /// Settings of media that Trunkline terminates.
 #[derive(Clone, Debug)]
@@ -16,4 +19,6 @@ pub struct MediaSettings {
     pub listeners: Vec<SocketAddr>,
     /// Threads that serve the sockets, at least 1.
     pub workers: usize,
+    /// Descriptors, of which each socket takes one.
+    pub descriptors: Arc<Descriptors>,
 }

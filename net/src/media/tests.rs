@@ -26,6 +26,7 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> Media {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 2,
+        descriptors: std::sync::Arc::default(),
     };
     Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
 }
@@ -110,6 +111,7 @@ fn a_panic_ends_the_media_of_its_call_alone() {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
     let (failed, failures) = mpsc::channel();
     let on_event = move |key, event| {
@@ -419,6 +421,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             own: Vec::new(),
             listeners: Vec::new(),
             workers: 1,
+            descriptors: std::sync::Arc::default(),
         };
         let refused =
             Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap_err();
@@ -451,6 +454,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
 
     // Each reading of this clock is another hour later: rounds and silence come at once.
@@ -483,6 +487,7 @@ fn a_silence_that_was_reported_ends_with_the_next_packet() {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
     let (reports, silent) = mpsc::channel();
     let clock = || Moment::from_secs(SECONDS.load(std::sync::atomic::Ordering::Relaxed));
@@ -521,6 +526,7 @@ fn a_key_is_told_with_its_call() {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
 
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
@@ -554,6 +560,7 @@ fn the_last_handle_dropped_ends_the_threads() {
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 2,
+        descriptors: std::sync::Arc::default(),
     };
     let report = move |key, _| held.send(key).expect("nobody is silent");
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
@@ -583,6 +590,7 @@ fn a_listener_of_this_node_is_never_a_peer() {
         own: Vec::new(),
         listeners: vec![listener.local_addr().unwrap()],
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
 
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
@@ -609,3 +617,25 @@ mod bots;
 mod impaired;
 mod packets;
 mod recommendation;
+
+/// A socket of an ended call is closed for the next call, since it may be at another address.
+#[test]
+fn calls_beyond_the_descriptors_have_no_port() {
+    let descriptors = trunkline_bounds::Descriptors::new(2);
+    let settings = MediaSettings {
+        ports: 20_000..=20_099,
+        ips: vec![loopback(23)],
+        own: Vec::new(),
+        listeners: Vec::new(),
+        workers: 1,
+        descriptors: std::sync::Arc::clone(&descriptors),
+    };
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
+    let open = |key, at| media.open(key, loopback(at), holder(key));
+    assert!(open(1, 23).is_ok() && open(2, 23).is_ok());
+    assert_eq!(open(3, 23), Err(trunkline_bounds::NoShare::Full));
+    assert_eq!(descriptors.held(), 2);
+    media.close(1, now());
+    assert!(open(3, 24).is_ok());
+    assert_eq!(descriptors.held(), 2);
+}

@@ -244,6 +244,7 @@ mod tests {
             own: vec![ip],
             listeners: Vec::new(),
             workers: 1,
+            descriptors: std::sync::Arc::default(),
         };
         let entropy = Entropy::from_seed([1; 32]);
         let media = Media::new(&settings, entropy, clock::now, |_, _| {}).unwrap();

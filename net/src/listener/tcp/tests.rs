@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use trunkline_bounds::Descriptors;
 use trunkline_sip::verified::VerifiedNames;
 
 use super::super::connections::SendError;
@@ -699,4 +700,45 @@ fn the_name_of_a_connection_outlives_it() {
     connections.remove(2);
     assert_eq!(connections.count(), 0);
     assert_eq!(named([1, 2, 3]), [name, 0, 0]);
+}
+
+#[test]
+fn without_descriptors_a_peer_that_has_proved_nothing_gives_way_and_none_is_opened() {
+    let descriptors = Descriptors::new(2);
+    let settings = StreamSettings {
+        descriptors: Arc::clone(&descriptors),
+        ..StreamSettings::default()
+    };
+    let connections = Connections::new(settings, |_, _, _, _| {});
+    let flow = |peer: &str| Flow {
+        transport: Transport::Tcp,
+        listener: 0,
+        connection: 0,
+        local: "192.0.2.9:5060".parse().unwrap(),
+        peer: peer.parse().unwrap(),
+    };
+    let accept = |peer| connections.accept(flow(peer));
+
+    let first = accept("192.0.2.1:1").expect("room");
+    let second = accept("192.0.2.1:2").expect("room");
+    let to_carrier = connections.send(&flow("192.0.2.8:5060"), b"INVITE");
+    assert_eq!(to_carrier, Err(SendError::TooMany));
+    let third = accept("192.0.2.1:3").expect("the first gives way");
+    assert_eq!(connections.required_name(first.0.connection), 0);
+    assert_eq!(connections.count(), 2);
+    assert_eq!(
+        descriptors.held(),
+        3,
+        "its task hasn't closed the socket yet"
+    );
+    drop(first);
+    assert_eq!(descriptors.held(), 2);
+
+    for (flow, _) in [&second, &third] {
+        connections.prove(flow.connection);
+    }
+    assert!(accept("192.0.2.1:4").is_none());
+    connections.remove(second.0.connection);
+    drop(second);
+    assert!(accept("192.0.2.1:4").is_some());
 }

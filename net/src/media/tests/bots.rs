@@ -140,6 +140,7 @@ fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversat
         own: Vec::new(),
         listeners: Vec::new(),
         workers: 1,
+        descriptors: std::sync::Arc::default(),
     };
     let report = move |key, event| reports.send((key, event)).unwrap_or_default();
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
@@ -163,6 +164,7 @@ fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversat
             stream_sid: "MZ".to_owned(),
             parameters: vec![("agent_id".to_owned(), "7".to_owned())],
         },
+        descriptor: None,
     };
     let bot = runtime
         .block_on(bot::connect(request, Duration::from_secs(5)))
