@@ -201,6 +201,17 @@ CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
 -- A node registers a trunk before the one that had it withdraws, which must know whether their Contacts are the same.
 ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;
 
+-- A call that died with its node ends at the node's last sign of life, by the clock of timers.
+ALTER TABLE nodes ADD COLUMN alive_boot INTEGER;
+ALTER TABLE nodes ADD COLUMN alive_at INTEGER;
+ALTER TABLE calls ADD COLUMN clock_offset INTEGER;
+
+-- Records say why a call got its 488.
+ALTER TABLE calls ADD COLUMN reason_detail TEXT;
+
+-- A request that has begun to dial isn't made again.
+ALTER TABLE idempotency_keys ADD COLUMN begun_at INTEGER;
+
 -- PBXs behind a proxy register with the path to themselves.
 ALTER TABLE registrations ADD COLUMN path TEXT;
 

@@ -634,7 +634,11 @@ CREATE TABLE calls (
     trunk_id        UUID,
     -- Figures of a call's media that ended here, and its steps, which name addresses; both JSON. NULL: the call had no media here.
     media           TEXT,
-    media_steps     TEXT
+    media_steps     TEXT,
+    -- The wall clock minus the node's clock of timers, in microseconds, as the call began: all its times are on it. NULL: the beginning isn't known.
+    clock_offset    BIGINT,
+    -- Details of the reason, for people.
+    reason_detail   TEXT
 );
 CREATE INDEX calls_listed ON calls (org_id, started_at, id);
 CREATE INDEX calls_open ON calls (node, boot) WHERE ended_at IS NULL;
@@ -845,7 +849,10 @@ CREATE TABLE nodes (
     -- The runs of nodes that this one counts in when work is shared out: it has registered its share of the outbound trunks. NULL before.
     sees             TEXT,
     -- Host and port of each of its SIP listeners, as its Contacts name them.
-    sip_hosts        TEXT
+    sip_hosts        TEXT,
+    -- The last run that has renewed the lease, and the time of its clock of timers then: its calls ended no earlier.
+    alive_boot       BIGINT,
+    alive_at         BIGINT
 );
 
 -- The last fact of each node's journal that is stored, written with the facts: a restart goes on behind it.
@@ -888,6 +895,8 @@ CREATE TABLE idempotency_keys (
     attempt       UUID,
     -- The org whose data the answer holds.
     org_id        UUID,
+    -- Since when what the request does can't be undone: a call is being dialled. NULL before. Such a claim is never freed.
+    begun_at      BIGINT,
     PRIMARY KEY (credential_id, method, path, key)
 );
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);

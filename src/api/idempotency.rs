@@ -47,6 +47,11 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for all attempts. A command may take 25 seconds before the first one, and the claim holds for 120 seconds in all.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 
+tokio::task_local! {
+    /// Claim of the request whose handler this task runs, if it works on a call.
+    static CLAIMED: RequestKey;
+}
+
 /// Credential that authenticates a request. Equal `Idempotency-Key`s of two credentials are two keys.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
     /// Id of the credential: of the API key, not of the `Idempotency-Key`.
@@ -184,7 +189,7 @@ where
                         let work = AssertUnwindSafe(work).catch_unwind();
                         let response = match works_on {
                             WorksOn::Rows => effects.hold(work).await,
-                            WorksOn::Call => work.await,
+                            WorksOn::Call => CLAIMED.scope(asked.clone(), work).await,
                         };
                         // A panic is answered here, not by the layer around all routes, because the key has to be released.
                         let response = response.unwrap_or_else(|_| panicked());
@@ -202,7 +207,25 @@ where
     }
 }
 
+/// Returns the claim of the request of this task. The transaction that leaves what it does to another node marks it as begun.
+pub(super) fn current_claim() -> Option<RequestKey> {
+    CLAIMED.try_with(Clone::clone).ok()
+}
+
 impl Api {
+    /// Marks the request of this task as begun, if it has an `Idempotency-Key`. Must be called before anything that can't be rolled back.
+    ///
+    /// # Errors
+    /// 409 if another attempt may be making the request: this one must do nothing.
+    pub(super) async fn begin_once(&self) -> Result<(), ApiError> {
+        let Some(claim) = current_claim() else {
+            return Ok(());
+        };
+        self.write(move |tx, now| idempotency::begin(tx, &claim, now))
+            .await?;
+        Ok(())
+    }
+
     /// Deletes expired answers, and expired records of numbers that were called for verification.
     pub(super) async fn forget_answers(&self) {
         let now = self.now();
@@ -296,7 +319,7 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
         match claimed {
             Claim::New => return Ok(None),
             Claim::Done(kept) => {
-                replayed_secrets::must_be_good(api, asked.org, &kept).await?;
+                replayed_secrets::must_be_good(api, asked, &kept).await?;
                 return Ok(Some(kept));
             }
             Claim::OtherBody => {
@@ -304,6 +327,7 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
                     "This Idempotency-Key was used with another body",
                 ));
             }
+            Claim::Unknown => return Ok(Some(outcome_unknown())),
             Claim::InProgress if checks_left == 0 => {
                 let message = "The request with this Idempotency-Key is still under way; try again";
                 return Err(ApiError::Conflict(message.to_owned()));
@@ -394,7 +418,8 @@ async fn done_meanwhile(api: &Api, asked: &RequestKey) -> Option<Response> {
     let known = api.read_inline(move |tx| idempotency::look_up(tx, &asked, now));
     match known.await {
         Ok(Some(Claim::Done(kept))) => Some(replayed(&kept)),
-        Ok(Some(Claim::New | Claim::InProgress | Claim::OtherBody) | None) | Err(_) => None,
+        Ok(Some(Claim::New | Claim::InProgress | Claim::OtherBody | Claim::Unknown) | None)
+        | Err(_) => None,
     }
 }
 
@@ -427,7 +452,7 @@ async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
             }
         }
     };
-    // If the database stays away, the claim expires. A repetition then runs as a new request.
+    // If the database stays away, the outcome of the request is unknown to a repetition, or of one that placed nothing the claim expires.
     let _ = tokio::time::timeout(KEEP_TIMEOUT, kept).await;
 }
 

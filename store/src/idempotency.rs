@@ -1,9 +1,12 @@
 //! Stored answers to requests with an `Idempotency-Key`, so that a repeated request does its work once.
 //!
 //! An entry belongs to one credential, method, path and key. It begins as a claim without an answer. If the claim's node dies, the claim
-//! ends once the node has no lease any more, at its next start, or after two minutes, but not while another node carries out a command that the dead
-//! one may have sent for it. The answer, sealed, replaces it, and is committed together with the effects of the request:
-//! a node that dies has either done and answered it, or neither.
+//! ends once the node has no lease any more, at its next start, or after two minutes. The answer, sealed, replaces it, and is committed together
+//! with the effects of the request: a node that dies has either done and answered it, or neither.
+//!
+//! A call can't be rolled back. Before one is placed or transferred, here or by another node, the claim is marked as begun ([`begin`]), which
+//! fails if the claim has ended: a node that was held up places nothing that another attempt may have placed. A begun claim is never free, whatever
+//! becomes of its node. Without an answer its outcome stays unknown.
 
 use std::time::Duration;
 
@@ -12,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::clock::{by_its_clock, length};
+use super::clock::by_its_clock;
 use super::column::{from_row, maybe, moment, small, to_json};
 use super::error::{Broke, Conflict, Error};
 use super::tx::Tx;
@@ -63,6 +66,8 @@ pub enum Claim {
     OtherBody,
     /// The request is done.
     Done(StoredAnswer),
+    /// The request was begun, and nobody will answer it any more: what it was to do may be done.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -72,8 +77,8 @@ struct Row {
     answer: Option<Vec<u8>>,
     expires_at: Moment,
     node: Option<i64>,
-    org_id: Option<Uuid>,
     attempt: Option<Uuid>,
+    begun_at: Option<Moment>,
 }
 from_row!(Row {
     body_hash,
@@ -81,33 +86,39 @@ from_row!(Row {
     answer,
     expires_at: moment,
     node,
-    org_id,
     attempt,
+    begun_at: maybe(moment),
 });
 
 const OF_REQUEST: &str =
-    "SELECT body_hash, status, answer, expires_at, node, org_id, attempt FROM idempotency_keys
+    "SELECT body_hash, status, answer, expires_at, node, attempt, begun_at FROM idempotency_keys
                           WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
 
-/// Age of a command to another node after which it is no longer carried out.
-const CARRIED_OUT: Duration = Duration::from_secs(60);
-
 impl Row {
-    fn claim(self, tx: &mut Tx, asked: &RequestKey) -> Result<Claim, Error> {
-        Ok(match (self.status, self.answer) {
+    fn claim(self, tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Claim, Error> {
+        Ok(match (&self.status, &self.answer, self.begun_at) {
             _ if self.body_hash != asked.body => Claim::OtherBody,
-            (Some(_), Some(sealed)) => {
-                let plain = tx.keyring().open(&context_of(asked), &sealed)?;
+            (Some(_), Some(sealed), _) => {
+                let plain = tx.keyring().open(&context_of(asked), sealed)?;
                 Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
+            }
+            (_, _, Some(begun_at)) if begun_at + CLAIMED <= now || self.is_left(tx)? => {
+                Claim::Unknown
             }
             _ => Claim::InProgress,
         })
     }
 
-    /// Returns whether nobody does the request any more: the node that did it has no lease, and no other node carries out a command of the org.
+    /// Returns whether the request may be made by another attempt, since nobody does it any more and nothing of it can have been done.
     fn is_abandoned(&self, tx: &mut Tx) -> Result<bool, Error> {
-        let (None, Some(node)) = (self.status, self.node) else {
-            return Ok(false);
+        let is_open = self.status.is_none() && self.node.is_some();
+        Ok(is_open && self.begun_at.is_none() && self.is_left(tx)?)
+    }
+
+    /// Returns whether the node of the claim has no lease, or has begun another run.
+    fn is_left(&self, tx: &mut Tx) -> Result<bool, Error> {
+        let Some(node) = self.node else {
+            return Ok(true);
         };
         let sql = by_its_clock!(
             tx,
@@ -115,16 +126,7 @@ impl Row {
             ""
         );
         let gone: Option<(i64,)> = tx.one(sql, &[&node])?;
-        if gone.is_none() {
-            return Ok(false);
-        }
-        let sql = by_its_clock!(
-            tx,
-            "SELECT 1 FROM asks WHERE org_id = $1 AND status IS NULL AND asked_at >= ",
-            " - $2 LIMIT 1"
-        );
-        let carried_out: Option<(i64,)> = tx.one(sql, &[&self.org_id, &length(CARRIED_OUT)])?;
-        Ok(carried_out.is_none())
+        Ok(gone.is_some())
     }
 }
 
@@ -142,7 +144,7 @@ pub fn claim(
 
     match found(tx, asked, now)? {
         Found::Nothing => {}
-        Found::Row(row) => return row.claim(tx, asked),
+        Found::Row(row) => return row.claim(tx, asked, now),
         Found::Abandoned(attempt) => {
             let sql = "DELETE FROM idempotency_keys WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4
                            AND attempt = $5 AND status IS NULL";
@@ -166,7 +168,7 @@ pub fn claim(
          VALUES ($1, $2, $3, $4, $5, $6, $8, $9, $10)
          ON CONFLICT (credential_id, method, path, key) DO UPDATE
          SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
-             node = excluded.node, attempt = excluded.attempt, org_id = excluded.org_id
+             node = excluded.node, attempt = excluded.attempt, org_id = excluded.org_id, begun_at = NULL
          WHERE idempotency_keys.expires_at <= $7",
         &[
             &asked.credential,
@@ -196,7 +198,7 @@ pub fn claim(
 pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Claim>, Error> {
     match found(tx, asked, now)? {
         Found::Nothing | Found::Abandoned(_) => Ok(None),
-        Found::Row(row) => row.claim(tx, asked).map(Some),
+        Found::Row(row) => row.claim(tx, asked, now).map(Some),
     }
 }
 
@@ -221,6 +223,32 @@ fn found(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Found, Error> {
         true => Found::Abandoned(row.attempt),
         false => Found::Row(row),
     })
+}
+
+/// Marks a claimed request as begun: what follows can't be rolled back. The claim now lasts as long as an answer does. May be repeated.
+///
+/// # Errors
+/// [`Conflict::ClaimEnded`]: another attempt may be making the request, so that this one must do nothing.
+pub fn begin(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<(), Error> {
+    tx.mark_internal();
+    let sql = "UPDATE idempotency_keys SET begun_at = $6, expires_at = $7
+               WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND attempt = $5 AND status IS NULL";
+    let begun = tx.run(
+        sql,
+        &[
+            &asked.credential,
+            &asked.method,
+            &asked.path,
+            &asked.key,
+            &asked.attempt,
+            &now,
+            &(now + KEPT),
+        ],
+    )?;
+    match begun {
+        0 => Err(Conflict::ClaimEnded.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Stores the answer to a claimed request.
@@ -290,19 +318,16 @@ pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives up the unanswered claims of earlier runs of the node, but those of orgs for which another node carries out a command: they end with their
-/// time. Returns their number.
+/// Gives up the unanswered claims of earlier runs of the node, and returns their number. Those that were begun stay, and have no node any more.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
 pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
-    let sql = by_its_clock!(
-        tx,
-        "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL AND NOT EXISTS (
-             SELECT 1 FROM asks WHERE asks.org_id = idempotency_keys.org_id AND asks.status IS NULL AND asked_at >= ",
-        " - $2)"
-    );
-    let freed = tx.run(sql, &[&node, &length(CARRIED_OUT)])?;
+    let sql =
+        "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL AND begun_at IS NULL";
+    let freed = tx.run(sql, &[&node])?;
+    let sql = "UPDATE idempotency_keys SET node = NULL WHERE node = $1 AND status IS NULL";
+    tx.run(sql, &[&node])?;
     Ok(freed)
 }
 

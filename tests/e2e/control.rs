@@ -312,3 +312,41 @@ fn an_answer_that_cant_be_kept_at_once_is_kept_later() {
     let recorded = Deadline::after(LIMIT).poll(|| (database.texts(calls).len() == 1).then_some(()));
     assert!(recorded.is_some(), "{:?}", database.texts(calls));
 }
+
+/// A node that is held up looks like one that was killed. Its call may have been dialled, so that no other node dials it under the same key, and its
+/// own answer is given once it can be kept.
+#[test]
+fn a_call_of_a_node_that_is_held_up_is_not_dialled_again() {
+    // So that the node doesn't renew its lease meanwhile.
+    let Some(pair) = Pair::new(&[("TRUNKLINE__SIP__NODE_LEASE_S", "300")]) else {
+        return;
+    };
+    let carrier = Responder::busy();
+    let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "caller_number": "+442071838750"});
+    let trunk = (pair.first).made("POST", "/phone/sip/outbound-trunks", &pair.key, &trunk);
+    let agent = text(&pair.outset["agent_id"]);
+    let path = format!("/phone/sip/agents/{agent}/outbound-trunk");
+    (pair.first).made("PUT", &path, &pair.key, &json!({"trunk_id": trunk["id"]}));
+
+    let database = &pair.database;
+    database.run("ALTER TABLE idempotency_keys ADD CONSTRAINT no_answer CHECK (status IS NULL)");
+    let dials = json!({"phone_agent_id": agent, "phone_number": "+442071838752"});
+    let dial = |node: &Node| node.post_once("/phone/outbound-call", &pair.key, "once", &dials);
+    let (status, placed) = dial(&pair.first);
+    assert_eq!(status, 201, "{placed}");
+
+    database.run("UPDATE nodes SET lease_expires_at = 1 WHERE node = 0");
+    let (status, refused) = dial(&pair.second);
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("outcome_unknown")),
+        "{refused}"
+    );
+
+    database.run("ALTER TABLE idempotency_keys DROP CONSTRAINT no_answer");
+    let answered =
+        Deadline::after(LIMIT).poll(|| (dial(&pair.second) == (201, placed.clone())).then_some(()));
+    assert!(answered.is_some(), "{:?}", dial(&pair.second));
+    let calls = database.texts("SELECT id::text FROM calls");
+    assert!(calls.len() <= 1, "{calls:?}");
+}

@@ -7,7 +7,7 @@ use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Claim, Conflict, Effects, Error, Purge, RequestKey, Store, StoredAnswer, Tx, agents,
-    deleted_orgs, erasures, idempotency, node_commands, nodes,
+    deleted_orgs, erasures, idempotency, nodes,
 };
 use uuid::Uuid;
 
@@ -56,6 +56,12 @@ impl Answers {
         let (asked, kept) = (asked.clone(), kept.clone());
         let last = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
         self.0.write_held(effects, last).await
+    }
+
+    async fn begin(&self, asked: &RequestKey, now: Moment) -> Result<(), Error> {
+        let asked = asked.clone();
+        let begun = move |tx: &mut Tx| idempotency::begin(tx, &asked, now);
+        self.0.write(begun).await
     }
 
     async fn give_up(&self, asked: &RequestKey) -> Result<(), Error> {
@@ -235,50 +241,97 @@ async fn claims_of_a_dead_run_are_freed(db: &TestDb) {
     assert_eq!(claim(&others, NODE).await, Claim::InProgress);
 }
 
-/// On the other nodes too, as soon as the node has no lease any more; but not while one of them carries out what it was told.
+/// On the other nodes too, as soon as the node has no lease any more.
 async fn a_claim_whose_node_has_no_lease_is_free(db: &TestDb) {
     let store = db.open().await;
     let answers = Answers(store.clone());
-    let long = Duration::from_secs(3_600);
-    let (dead, alive) = (5, 6);
-    done(&store, move |tx| {
-        nodes::begin(tx, dead, "a", Duration::ZERO)
-    })
-    .await;
-    done(&store, move |tx| nodes::begin(tx, alive, "b", long)).await;
+    let (held_up, alive) = held_up_and_alive(&store).await;
     let claim = async |key: &str, node: u8| {
-        let asked = RequestKey {
-            key: key.to_owned(),
-            org: Some(ORG),
-            attempt: Uuid::new_v4(),
-            ..asked()
-        };
-        answers
-            .claim(&asked, Some(node), NOW)
-            .await
-            .expect("a claim")
+        let claim = answers.claim(&of_call(key), Some(node), NOW).await;
+        claim.expect("a claim")
     };
 
     assert_eq!(claim("of the living", alive).await, Claim::New);
     assert_eq!(claim("of the living", alive).await, Claim::InProgress);
-    assert_eq!(claim("of the dead", dead).await, Claim::New);
+    assert_eq!(claim("of the dead", held_up).await, Claim::New);
     assert_eq!(claim("of the dead", alive).await, Claim::New);
     assert_eq!(claim("of the dead", alive).await, Claim::InProgress);
+}
 
-    assert_eq!(claim("a transfer", dead).await, Claim::New);
-    let order = move |tx: &mut Tx| node_commands::put(tx, (ORG, Uuid::new_v4()), alive, "{}", NOW);
-    let order = done(&store, order).await;
-    done(&store, move |tx| {
-        node_commands::take(tx, alive, Duration::from_secs(60), NOW)
-    })
-    .await;
-    assert_eq!(claim("a transfer", alive).await, Claim::InProgress);
-    assert_eq!(answers.free(dead).await.expect("freed"), 0, "at its start");
-    done(&store, move |tx| {
-        node_commands::answer(tx, order, 202, "{}")
-    })
-    .await;
-    assert_eq!(claim("a transfer", alive).await, Claim::New);
+/// A node that is held up looks like a dead one. Of its attempt and the one that another node makes meanwhile, one begins.
+async fn a_call_is_begun_by_one_attempt_alone(db: &TestDb) {
+    let store = db.open().await;
+    let answers = Answers(store.clone());
+    let (held_up, alive) = held_up_and_alive(&store).await;
+    let claim = async |asked: &RequestKey, node: u8, now: Moment| {
+        let claim = answers.claim(asked, Some(node), now).await;
+        claim.expect("a claim")
+    };
+
+    // Held up before it begins.
+    let (first, second) = (of_call("before"), of_call("before"));
+    assert_eq!(claim(&first, held_up, NOW).await, Claim::New);
+    assert_eq!(claim(&second, alive, NOW).await, Claim::New);
+    answers.begin(&second, NOW).await.expect("it begins");
+    let refused = answers.begin(&first, NOW).await;
+    assert!(
+        matches!(refused, Err(Error::Conflict(Conflict::ClaimEnded))),
+        "{refused:?}"
+    );
+    assert_eq!(claim(&second, alive, NOW).await, Claim::InProgress);
+    assert_eq!(claim(&second, alive, later(120)).await, Claim::Unknown);
+
+    // Held up, or killed, once it has begun: here, or by an order to another node, which may carry it out for long.
+    let asked = of_call("after");
+    assert_eq!(claim(&asked, held_up, NOW).await, Claim::New);
+    answers.begin(&asked, NOW).await.expect("it begins");
+    let again = of_call("after");
+    for now in [NOW, later(60), later(24 * 3_600 - 1)] {
+        assert_eq!(claim(&again, alive, now).await, Claim::Unknown);
+    }
+    assert_eq!(answers.free(held_up).await.expect("freed"), 0);
+    let (lease, node) = (Duration::from_secs(3_600), held_up);
+    done(&store, move |tx| nodes::begin(tx, node, "a", lease)).await;
+    assert_eq!(claim(&again, alive, later(60)).await, Claim::Unknown);
+    let other_body = RequestKey {
+        body: [2; 32],
+        ..again.clone()
+    };
+    assert_eq!(claim(&other_body, alive, NOW).await, Claim::OtherBody);
+
+    // A node that was only held up answers all the same.
+    answers
+        .keep(&asked, &kept(), &Effects::default(), later(60))
+        .await
+        .expect("kept");
+    assert_eq!(claim(&again, alive, later(60)).await, Claim::Done(kept()));
+
+    // What was refused before anything was dialled is free.
+    let asked = of_call("refused");
+    assert_eq!(claim(&asked, alive, NOW).await, Claim::New);
+    answers.begin(&asked, NOW).await.expect("it begins");
+    answers.give_up(&asked).await.expect("given up");
+    assert_eq!(claim(&of_call("refused"), alive, NOW).await, Claim::New);
+}
+
+/// Begins the runs of two nodes: one whose lease has ended, and one that has its lease.
+async fn held_up_and_alive(store: &Store) -> (u8, u8) {
+    let (held_up, alive) = (5, 6);
+    let (ended, long) = (Duration::ZERO, Duration::from_secs(3_600));
+    done(store, move |tx| nodes::begin(tx, held_up, "a", ended)).await;
+    done(store, move |tx| nodes::begin(tx, alive, "b", long)).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    (held_up, alive)
+}
+
+/// Returns the key of an attempt of its own.
+fn of_call(key: &str) -> RequestKey {
+    RequestKey {
+        key: key.to_owned(),
+        org: Some(ORG),
+        attempt: Uuid::new_v4(),
+        ..asked()
+    }
 }
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(db: &TestDb) {
@@ -517,6 +570,7 @@ on_both!(
     a_claim_that_is_given_up_is_free,
     claims_of_a_dead_run_are_freed,
     a_claim_whose_node_has_no_lease_is_free,
+    a_call_is_begun_by_one_attempt_alone,
     answers_end_after_a_day_and_claims_of_the_dead_sooner,
     answers_are_there_after_a_restart,
     of_a_hundred_at_once_one_has_the_claim,

@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 use trunkline_calls::HangUpRequester;
 use trunkline_calls::outbound::NewOutboundCall;
 use trunkline_calls::transfer::TransferRequest;
-use trunkline_store::{Call, CommandState, Kind, node_commands};
+use trunkline_store::{Call, CommandState, Kind, idempotency, node_commands};
 use uuid::Uuid;
 
 use super::command_result::CommandResult;
 use super::{calls, commands};
 use crate::api::error::Refusal;
+use crate::api::idempotency::current_claim;
 use crate::api::{Api, ApiError};
 use crate::engine::Handle;
 
@@ -144,9 +145,16 @@ async fn ask(
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let changes_nothing = matches!(asked, NodeCommand::Call(RemoteCommand::Trace));
     let (org, _) = of;
-    // Committed before the wait: the other node reads it from the database (see `idempotency::WorksOn::Call`).
+    // Committed before the wait: the other node reads it from the database (see `idempotency::WorksOn::Call`). From then on that node may
+    // carry it out, whatever becomes of this one.
+    let claim = current_claim();
     let ask = api
-        .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
+        .write(move |tx, now| {
+            if let Some(claim) = &claim {
+                idempotency::begin(tx, claim, now)?;
+            }
+            node_commands::put(tx, of, node, &what, now)
+        })
         .await?;
 
     match outcome(api, org, ask).await {

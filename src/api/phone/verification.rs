@@ -106,6 +106,7 @@ pub(crate) async fn verify(
         return Err(refused(Reason::Draining.into()));
     };
 
+    api.begin_once().await?;
     // Stored before the call: its count must hold even if the process dies while the number rings.
     let code = SpokenCode(drawn());
     let per_day = VerificationTrunk::CALLS_PER_DAY;

@@ -48,6 +48,7 @@ pub(in crate::api::phone) async fn begin(
     let Some(engine) = api.engine() else {
         return Err(refused(Reason::Draining.into()));
     };
+    api.begin_once().await?;
     let placed = engine.place(order).await;
     let placed = placed
         .map_err(|fault| ApiError::Broke(Box::new(fault)))?

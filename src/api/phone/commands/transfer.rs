@@ -22,6 +22,7 @@ pub(in crate::api::phone) async fn begin(
         DestinationChoice::Id(_) => "destination_id",
     };
 
+    api.begin_once().await?;
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.transfer(call.id, ask).await,
         Some(_) | None => Ok(Err(TransferError::NotUp)),
