@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, Password, StoredAnswer, Tx, Wrong};
+use trunkline_store::{Error, OrgKey, Password, RequestKey, StoredAnswer, Tx, Wrong};
 use trunkline_store::{bot_tokens, inbound_trunks, old_pairs, org_keys, webhooks};
 use uuid::Uuid;
 
@@ -17,9 +17,10 @@ const OLD_PAIRS: u32 = 10;
 /// 409 `secret_revoked`.
 pub(super) async fn must_be_good(
     api: &Api,
-    org: Option<Uuid>,
+    asked: &RequestKey,
     kept: &StoredAnswer,
 ) -> Result<(), ApiError> {
+    let org = asked.org.or_else(|| org_of(&asked.path));
     let shown: Option<Value> = (!kept.refusal)
         .then(|| serde_json::from_str(&kept.text).ok())
         .flatten();
@@ -40,6 +41,12 @@ pub(super) async fn must_be_good(
             Err(ApiError::Conflict(message.to_owned()).with_code("secret_revoked"))
         }
     }
+}
+
+/// Returns the org in the path of a partner's request.
+fn org_of(path: &str) -> Option<Uuid> {
+    let (_, behind) = path.split_once("/orgs/")?;
+    behind.split('/').next()?.parse().ok()
 }
 
 /// Secret in an answer, known by the names of its fields.
@@ -75,7 +82,11 @@ impl ShownSecret {
                 .is_some_and(|(old, until)| old == shown && now < *until)
         };
         match self {
-            Self::ApiKey(key) => Ok(org_keys::by_id(tx, org, *key)?.is_some()),
+            Self::ApiKey(key) => {
+                let known = org_keys::by_id(tx, org, *key)?;
+                let is_good = |key: OrgKey| key.expires_at.is_none_or(|until| now < until);
+                Ok(known.is_some_and(is_good))
+            }
             Self::Trunk { username } => {
                 let trunk = inbound_trunks::of_org(tx, org)?;
                 let old = old_pairs::page(tx, org, now, None, OLD_PAIRS)?;

@@ -1,10 +1,14 @@
 //! `Idempotency-Key`: a request that is sent again does its work once.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::test_api::{Answer, Tenant, TestApi, id_of, pass};
+use trunkline_store::written;
+
+use crate::test_api::{Answer, Tenant, TestApi, id_of, now, pass};
 
 /// Sends a `POST` with an idempotency key.
 pub(crate) async fn ask(api: &TestApi, path: &str, token: &str, key: &str, body: &Value) -> Answer {
@@ -324,5 +328,47 @@ async fn secrets_in_kept_answers_end_with_their_revocation() {
         api.delete(&gone, token).await.with(200);
         let refused = ask(&api, path, token, "k", body).await;
         assert_eq!(refused.with(409)["code"], "secret_revoked", "{path}");
+    }
+}
+
+/// Whoever revokes it: the partner, the org, or the end of the key or of the org.
+#[tokio::test]
+async fn a_key_that_a_partner_made_is_shown_again_only_while_it_is_good() {
+    let api = TestApi::new().await;
+    let partner = api.reseller("Partner").await;
+    for revoked in [
+        "by the partner",
+        "by the org",
+        "by its time",
+        "with its org",
+    ] {
+        let new = json!({"name": revoked});
+        let org = api.post("/partner/v1/orgs", &partner.key, new).await;
+        let org = org.with(201)["id"].as_str().expect("an id").to_owned();
+        let path = format!("/partner/v1/orgs/{org}/api-keys");
+        let mut new = json!({});
+        if revoked == "by its time" {
+            new["expires_at"] = json!(written(now() + Duration::from_secs(60)));
+        }
+
+        let made = ask(&api, &path, &partner.key, revoked, &new).await;
+        let shown = made.with(201);
+        let again = ask(&api, &path, &partner.key, revoked, &new).await;
+        assert!(is_replay(&again) && again.text == made.text, "{revoked}");
+
+        let id = shown["api_key_id"].as_str().expect("an id");
+        let key = shown["api_key"].as_str().expect("a key");
+        let gone = match revoked {
+            "by the org" => Some((format!("/api-keys/{id}"), key)),
+            "with its org" => Some((format!("/partner/v1/orgs/{org}"), &*partner.key)),
+            "by its time" => None,
+            _ => Some((format!("{path}/{id}"), &*partner.key)),
+        };
+        match gone {
+            Some((path, key)) => drop(api.delete(&path, key).await.with(200)),
+            None => pass(60),
+        }
+        let refused = ask(&api, &path, &partner.key, revoked, &new).await;
+        assert_eq!(refused.with(409)["code"], "secret_revoked", "{revoked}");
     }
 }
