@@ -171,6 +171,7 @@ fn facts_of_call(org: Uuid, number: u128) -> [Fact; 4] {
         headers: Vec::new(),
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     };
 
     let ended = Ended {
@@ -180,6 +181,7 @@ fn facts_of_call(org: Uuid, number: u128) -> [Fact; 4] {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

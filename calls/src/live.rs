@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::HoldStatus;
+use super::refusal::Reason;
 use super::wall_clock::{STEADY, WallClock, WallOffset, fact_on, transfer_on};
 
 /// One live call as the API shows it.
@@ -149,8 +150,21 @@ impl LiveCalls {
     #[must_use]
     pub fn note(&self, fact: Fact) -> Fact {
         let wall = self.offset_of(fact.call());
-        let fact = fact_on(fact, wall);
+        let fact = self.with_detail(fact_on(fact, wall));
         self.follow(&fact, wall);
+        fact
+    }
+
+    /// Adds what the caller's offer lacks to the end of a call without common media, where the refusal itself was a peer's and didn't say it.
+    fn with_detail(&self, mut fact: Fact) -> Fact {
+        if let Fact::Ended(ended) = &mut fact
+            && ended.reason_detail.is_none()
+            && ended.reason.as_deref() == Some(Reason::NoCommonMedia.code())
+        {
+            let live = self.calls.get(&ended.call);
+            let facts = live.and_then(|live| live.started.invite_facts.clone());
+            ended.reason_detail = facts.and_then(|facts| facts.traits.mismatch);
+        }
         fact
     }
 
@@ -283,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    fn started(call: Uuid, at: Moment) -> Fact {
+    fn started(call: Uuid, at: Moment, clock_offset: i64) -> Fact {
         Fact::Started(Arc::new(Started {
             call,
             org: Uuid::nil(),
@@ -301,6 +315,7 @@ mod tests {
             headers: Vec::new(),
             metadata: None,
             invite_facts: None,
+            clock_offset,
         }))
     }
 
@@ -312,6 +327,7 @@ mod tests {
             status: Status::Completed,
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: HangupBy::Caller,
             cause: None,
         }))
@@ -331,7 +347,8 @@ mod tests {
         };
 
         WALL.step(60_000_000);
-        assert_eq!(live.note(started(first, at(100))), started(first, at(160)));
+        let fact = live.note(started(first, at(100), 0));
+        assert_eq!(fact, started(first, at(160), 60_000_000));
         for (name, step) in [("forward", 3_600_000_000), ("back", -7_200_000_000)] {
             WALL.step(step);
             let fact = live.note(answered(first, at(102)));
@@ -342,8 +359,8 @@ mod tests {
 
         // The next call begins on the clock as it is now.
         WALL.step(7_200_000_000);
-        let fact = live.note(started(second, at(107)));
-        assert_eq!(fact, started(second, at(3_767)));
+        let fact = live.note(started(second, at(107), 0));
+        assert_eq!(fact, started(second, at(3_767), 3_660_000_000));
         live.forget(first);
         assert_eq!(live.offset_of(first), WALL.offset(), "no longer live");
     }

@@ -76,6 +76,7 @@ pub(crate) fn fact_on(fact: Fact, wall: WallOffset) -> Fact {
             let at = wall.of(started.at);
             let started = Started {
                 at,
+                clock_offset: wall.0,
                 ..std::sync::Arc::unwrap_or_clone(started)
             };
             Fact::Started(started.into())

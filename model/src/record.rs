@@ -161,6 +161,13 @@ pub struct Started {
     /// Facts of the caller's INVITE; absent for outbound calls.
     #[serde(rename = "asked", default, skip_serializing_if = "Option::is_none")]
     pub invite_facts: Option<Box<InviteFacts>>,
+    /// Wall clock minus the node's clock of timers as the call began, in microseconds: the times of all facts of the call are on it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_offset: i64,
+}
+
+const fn is_zero(offset: &i64) -> bool {
+    *offset == 0
 }
 
 impl Started {
@@ -186,6 +193,9 @@ pub struct Ended {
     pub sip_code: u16,
     /// Stable, machine-readable reason (`agent_busy`, `no_agent`, `runtime_unreachable`, …).
     pub reason: Option<Box<str>>,
+    /// Details of the reason, for people: what the offer of a call that got a 488 lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_detail: Option<Box<str>>,
     /// Party that ended the call.
     pub hangup_by: HangupBy,
     /// Q.850 cause that a peer named (RFC 3326).

@@ -3,10 +3,13 @@
 //! The lease is renewed while the process lives. This file also notices when the lease had expired, closes the calls of
 //! nodes whose lease has expired, and compares this machine's clock with the database's, by which leases expire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use trunkline_calls::live::LiveCalls;
 use trunkline_store::journal::Origin;
 use trunkline_store::{Renewal, Store, lost, nodes};
 
@@ -15,21 +18,25 @@ use super::skew::Skew;
 
 /// Renewals within the length of one lease.
 const RENEWALS: u32 = 3;
+/// Interval at which the time of a run with calls is noted: a call that dies with the run ends at the last one.
+const SIGN_OF_LIFE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to wait for a node whose lease has expired before the end of its calls is published: a number of leases, and a
 /// minimum.
 const GRACE: (u32, Duration) = (2, Duration::from_secs(30));
 
-/// Handle of the task that renews the lease; dropping it stops the task.
+/// Handle of the tasks that renew the lease and note that the run is alive.
 #[derive(Debug)]
 pub(super) struct Lease {
     keeping: JoinHandle<()>,
+    living: JoinHandle<()>,
     lapses: watch::Receiver<u64>,
 }
 
 impl Lease {
-    /// Starts to renew the lease of `run`.
-    pub(super) fn keep(store: Store, run: Origin, length: Duration) -> Self {
+    /// Starts to renew the lease of `run`, whose calls are `live`.
+    pub(super) fn keep(store: Store, run: Origin, live: Arc<LiveCalls>, length: Duration) -> Self {
         let (lapsed, lapses) = watch::channel(0);
+        let living = tokio::spawn(show_life(store.clone(), run, live));
         let keeper = LeaseKeeper {
             store,
             run,
@@ -38,6 +45,7 @@ impl Lease {
         };
         Self {
             keeping: tokio::spawn(keeper.keep()),
+            living,
             lapses,
         }
     }
@@ -50,6 +58,23 @@ impl Lease {
     /// Stops renewing the lease.
     pub(super) fn end(&self) {
         self.keeping.abort();
+        self.living.abort();
+    }
+}
+
+/// Notes the time of the clock of timers while calls are up. A wall clock would bill a step of that clock to calls that die with this process.
+async fn show_life(store: Store, run: Origin, live: Arc<LiveCalls>) {
+    let mut turns = tokio::time::interval(SIGN_OF_LIFE_INTERVAL);
+    // After an outage of the database one sign is enough.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        if live.is_empty() {
+            continue;
+        }
+        let now = clock::now();
+        // If the database fails, the next renewal of the lease reports it.
+        let _ = store.write(move |tx| nodes::note_alive(tx, run, now)).await;
     }
 }
 
@@ -122,8 +147,8 @@ impl LeaseKeeper {
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
             let closed = self.store.write(move |tx| {
-                // The calls ended with the lease at the latest: until then the node may have had them. If our clock is behind the
-                // database's, that time is still to come here, but no call may end in the future.
+                // Calls of which no sign of life is known ended with the lease at the latest: until then the node may have had them. If our
+                // clock is behind the database's, that time is still to come here, but no call may end in the future.
                 let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
                 lost::close(tx, dead.node, dead.boot + 1, gone)
             });

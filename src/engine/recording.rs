@@ -5,10 +5,12 @@ use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use trunkline_calls::live::LiveCalls;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
 use trunkline_store::{Conflict, Store, idempotency, lost, nodes};
@@ -76,13 +78,14 @@ pub struct Recording {
 
 impl Recording {
     /// Begins a run: registers it, projects what earlier runs left in the journal, and closes their calls as lost.
-    /// After `lease` without a renewal, another node considers this one dead.
+    /// `live` are the calls of this run. After `lease` without a renewal, another node considers this one dead.
     ///
     /// # Errors
     /// The journal or the database can't be used.
     pub async fn begin(
         store: &Store,
         data_dir: &Path,
+        live: Arc<LiveCalls>,
         node: u8,
         lease: Duration,
     ) -> Result<Self, RecordingFault> {
@@ -120,8 +123,8 @@ impl Recording {
         // Replayed before calls are closed: the ends that are still in the journal must not become `lost`.
         let replayed = projector.replay(store).await?;
         let now = clock::wall_time();
-        // A call that was up when the process died ended with its lease at the latest: it must not last, and be billed,
-        // until this start. After a quick restart the lease still runs.
+        // A call that was up when the process died ended at the process's last sign of life. Where that isn't known, it ended with the lease at
+        // the latest: it must not last, and be billed, until this start. After a quick restart the lease still runs.
         let gone = before.map_or(now, |until| until.min(now));
         let lost = store.write(move |tx| {
             lost::close(tx, run.node, run.boot, gone)?;
@@ -138,7 +141,7 @@ impl Recording {
         }
 
         let projecting = tokio::spawn(project(projector, store.clone()));
-        let lease = Lease::keep(store.clone(), run, lease);
+        let lease = Lease::keep(store.clone(), run, live, lease);
         Ok(Self {
             journal,
             run,

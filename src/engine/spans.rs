@@ -381,6 +381,7 @@ mod tests {
             headers: Vec::new(),
             metadata: None,
             invite_facts: None,
+            clock_offset: 0,
         };
         Fact::Started(started.into())
     }

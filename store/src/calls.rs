@@ -52,6 +52,8 @@ pub struct Call {
     pub sip_code: Option<u16>,
     /// Stable reason, for a call that wasn't answered.
     pub reason: Option<String>,
+    /// Details of the reason, for people.
+    pub reason_detail: Option<String>,
     /// Party that ended the call.
     pub hangup_by: Option<HangupBy>,
     /// Call-ID of the caller's leg.
@@ -359,6 +361,7 @@ from_row!(Call {
     ended_at: maybe(moment),
     sip_code: maybe(small),
     reason,
+    reason_detail,
     hangup_by: maybe(named),
     caller_call_id,
     runtime_call_id,

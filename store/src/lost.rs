@@ -14,17 +14,32 @@ use super::tx::Tx;
 use super::{call_ends, transfers};
 use crate::journal::Origin;
 
-/// Closes as lost the calls that `node` left open in its runs before `boot`, and returns their number. They end at `at`, the last time at
-/// which the node counted as alive, or at the time of a later known fact. Records no event: see [`record_ends`].
+/// Time at which a call ended that died with its run: that of the run's last sign of life ([`nodes::note_alive`](super::nodes::note_alive)), on the
+/// call's own wall clock, so that a clock that was set meanwhile is nobody's to pay; `$4` where that isn't known.
+macro_rules! last_alive {
+    () => {
+        "COALESCE((SELECT alive_at FROM nodes WHERE nodes.node = calls.node AND nodes.alive_boot = calls.boot) + clock_offset, $4)"
+    };
+}
+
+/// Closes as lost the calls that `node` left open in its runs before `boot`, and returns their number. They end at the last sign of life of
+/// their run; where none is known, at `at`, the last time at which the node counted as alive; or at the time of a later known fact. Records no
+/// event: see [`record_ends`].
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error> {
-    let closed = tx.run(
+    let sql = concat!(
         "UPDATE calls SET status = $3, hangup_by = $5, reason = $6, lost_told = FALSE,
-             ended_at = CASE WHEN COALESCE(answered_at, ringing_at, started_at) > $4
-                 THEN COALESCE(answered_at, ringing_at, started_at) ELSE $4 END
-         WHERE node = $1 AND boot < $2 AND ended_at IS NULL",
+             ended_at = CASE WHEN COALESCE(answered_at, ringing_at, started_at) > ",
+        last_alive!(),
+        " THEN COALESCE(answered_at, ringing_at, started_at) ELSE ",
+        last_alive!(),
+        " END
+         WHERE node = $1 AND boot < $2 AND ended_at IS NULL"
+    );
+    let closed = tx.run(
+        sql,
         &[
             &node,
             &boot,
@@ -34,7 +49,7 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
             &"node_lost",
         ],
     )?;
-    transfers::close_lost(tx, node, boot, at)?;
+    transfers::close_lost(tx, node, boot)?;
     Ok(closed)
 }
 

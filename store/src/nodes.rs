@@ -196,8 +196,8 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
     Ok(Origin { node, boot })
 }
 
-/// Returns the time until which the last run of a node counted as alive: calls that it left open ended no later. Must be called before the
-/// next run begins.
+/// Returns the time until which the last run of a node counted as alive: calls that it left open, and of which nothing better is known, ended no
+/// later. Must be called before the next run begins.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -246,6 +246,16 @@ pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error
         Some(_) if renewed == 1 => Renewal::Lapsed,
         Some(_) | None => Renewal::Replaced,
     })
+}
+
+/// Notes that the run is alive, at this time of its clock of timers: the calls that it leaves open if it dies end no earlier.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn note_alive(tx: &mut Tx, run: Origin, at: Moment) -> Result<(), Error> {
+    let sql = "UPDATE nodes SET alive_boot = $2, alive_at = $3 WHERE node = $1 AND boot = $2";
+    tx.run(sql, &[&run.node, &run.boot, &at])?;
+    Ok(())
 }
 
 /// Returns every node that ever served, in the order of their numbers.

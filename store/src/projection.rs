@@ -82,6 +82,17 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.run(sql, &[&known.org, &known.call, &figures, &steps])?;
     }
 
+    let detailed = |known: &&MergedFacts<'_>| {
+        known
+            .ended
+            .is_some_and(|ended| ended.reason_detail.is_some())
+    };
+    for known in known.iter().filter(detailed) {
+        let detail = known.ended.and_then(|ended| ended.reason_detail.as_deref());
+        let sql = "UPDATE calls SET reason_detail = $3 WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&known.org, &known.call, &detail.map(text)])?;
+    }
+
     for known in known.iter().filter(|known| known.withholds_caller()) {
         let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &true])?;
@@ -231,7 +242,7 @@ impl<'f> MergedFacts<'f> {
     }
 
     /// Returns the values of [`CALLS`].
-    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 28]
+    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 29]
     where
         'f: 'k,
     {
@@ -272,6 +283,7 @@ impl<'f> MergedFacts<'f> {
                 .and_then(|started| started.invite_facts.as_deref().map(to_json))
                 .into(),
             row.trunk_id.into(),
+            started.map(|started| started.clock_offset).into(),
         ]
     }
 
@@ -332,7 +344,7 @@ fn org(fact: &Fact) -> Uuid {
 
 const CALLS: &str = "calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked, trunk_id)";
+    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked, trunk_id, clock_offset)";
 
 const NEW: Insert = Insert {
     into: CALLS,
@@ -366,6 +378,7 @@ const MERGE: &str = concat!(
     metadata = COALESCE(calls.metadata, excluded.metadata),
     asked = COALESCE(calls.asked, excluded.asked),
     trunk_id = COALESCE(calls.trunk_id, excluded.trunk_id),
+    clock_offset = COALESCE(calls.clock_offset, excluded.clock_offset),
     status = CASE
         WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
         WHEN calls.ended_at IS NOT NULL THEN calls.status

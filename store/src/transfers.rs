@@ -234,15 +234,16 @@ fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEv
     NewEvent::of(org, EventType::TransferUpdated, subject, &data, at)
 }
 
-/// Closes transfers of calls of `node` that were closed as lost in its runs before `boot`: their outcome is unknown. The calls are closed
-/// first, and [`project`] locks them first: a transfer that their node projects meanwhile is closed here or by [`close_late`].
-pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<(), Error> {
+/// Closes transfers of calls of `node` that were closed as lost in its runs before `boot`, at the ends of the calls: their outcome is unknown. The
+/// calls are closed first, and [`project`] locks them first: a transfer that their node projects meanwhile is closed here or by [`close_late`].
+pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64) -> Result<(), Error> {
     tx.run(
         "UPDATE transfers SET lost_from = state, state = 'unknown',
-             ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
+             ended_at = (SELECT CASE WHEN requested_at > calls.ended_at THEN requested_at ELSE calls.ended_at END
+                 FROM calls WHERE calls.id = call_id)
          WHERE state IN ('requested', 'accepted', 'ringing')
          AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND lost_told = FALSE)",
-        &[&node, &boot, &at],
+        &[&node, &boot],
     )?;
     Ok(())
 }

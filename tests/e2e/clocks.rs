@@ -251,3 +251,49 @@ fn a_clock_that_is_set_changes_no_duration_and_no_timer() {
     };
     assert!((0..60).contains(&took(&second)), "{second}");
 }
+
+/// The clock is set while a call is up, and then the process is killed: the call ends at the last sign of life by the clock of timers.
+#[test]
+fn a_clock_that_is_set_before_a_kill_bills_nobody() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+
+    let Some(library) = library() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let offset = folder.path().join("offset");
+    let set = |seconds: i64| std::fs::write(&offset, format!("{seconds:+}")).expect("written");
+    set(0);
+    let mut daemon = DaemonSetup::new()
+        .set("LD_PRELOAD", &library.display().to_string())
+        .set("FAKETIME_TIMESTAMP_FILE", &offset.display().to_string())
+        .set("FAKETIME_CACHE_DURATION", "1")
+        .set("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .serve();
+    let talk = daemon
+        .caller()
+        .talks(Duration::from_secs(60))
+        .play("caller_hangs_up");
+    let call = daemon.answered_call();
+
+    const DAY: i64 = 86_400;
+    set(DAY);
+    let noticed = Deadline::after(LIMIT).poll(|| {
+        let is_noticed = daemon.log().contains("the wall clock was set");
+        is_noticed.then_some(())
+    });
+    assert!(noticed.is_some(), "{}", daemon.log());
+
+    daemon.process.kill();
+    daemon.process = daemon.setup.start();
+    let lost = daemon.stored(&call);
+    assert_eq!(lost["status"], "lost", "{lost}");
+    let billed = lost["answered_seconds"].as_i64();
+    assert!(
+        billed.is_some_and(|billed| (0..120).contains(&billed)),
+        "{lost}"
+    );
+    drop(talk);
+}

@@ -41,6 +41,7 @@ fn call(org: Uuid, at: Moment) -> [Fact; 2] {
         headers: Vec::new(),
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     };
 
     let ended = Ended {
@@ -50,6 +51,7 @@ fn call(org: Uuid, at: Moment) -> [Fact; 2] {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

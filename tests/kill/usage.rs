@@ -78,6 +78,7 @@ impl Made {
             headers: Vec::new(),
             metadata: None,
             invite_facts: None,
+            clock_offset: 0,
         };
 
         Self {
@@ -106,6 +107,7 @@ impl Made {
             },
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: HangupBy::Caller,
             cause: None,
         };

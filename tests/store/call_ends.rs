@@ -33,6 +33,7 @@ fn ended(call: u128, at: Moment, status: Status) -> Fact {
             status,
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: HangupBy::Caller,
             cause: None,
         }

@@ -362,6 +362,7 @@ fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
                 status: Status::Completed,
                 sip_code: 200,
                 reason: None,
+                reason_detail: None,
                 hangup_by: HangupBy::Caller,
                 cause: None,
             }

@@ -75,6 +75,7 @@ fn ended(org: Uuid, call: Uuid, at: Moment) -> Fact {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

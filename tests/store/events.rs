@@ -59,6 +59,7 @@ pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
         status: last,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

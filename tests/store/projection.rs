@@ -43,6 +43,7 @@ fn started(call: u128, at: Moment) -> Started {
         headers: vec![("X-Queue".into(), "7".into())],
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     }
 }
 
@@ -54,6 +55,7 @@ fn ended(call: u128, status: Status, at: Moment) -> Fact {
         status,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

@@ -86,6 +86,7 @@ fn call(org: Uuid, id: u128, at: Moment, is_over: bool) -> Vec<Fact> {
             status: Status::Completed,
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: HangupBy::Caller,
             cause: None,
         };

@@ -146,6 +146,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

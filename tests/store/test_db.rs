@@ -40,6 +40,7 @@ pub(crate) fn started(call: Uuid, org: Uuid, at: Moment) -> Started {
         headers: Vec::new(),
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     }
 }
 

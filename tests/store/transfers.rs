@@ -92,6 +92,7 @@ fn call(org: Uuid, id: u128, at: Moment, from: &str, summaries: &[&str]) -> Vec<
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

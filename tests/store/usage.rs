@@ -94,6 +94,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
             },
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: HangupBy::Caller,
             cause: None,
         }

@@ -241,6 +241,7 @@ fn started(
         headers: Vec::new(),
         metadata: order.metadata.clone(),
         invite_facts: None,
+        clock_offset: 0,
     }))
 }
 

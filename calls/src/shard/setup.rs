@@ -257,6 +257,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             status: reason.unanswered(),
             sip_code: reason.status(),
             reason: Some(reason.code().into()),
+            reason_detail: None,
             hangup_by: HangupBy::Platform,
             cause: None,
         })));
@@ -369,6 +370,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 self.caller.proof,
                 cx.now,
             ))),
+            clock_offset: 0,
         })
     }
 

@@ -230,6 +230,7 @@ fn ended(by: HangupBy) -> TransferEvent {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: by,
         cause: None,
     }))
