@@ -12,6 +12,9 @@ use super::dial_failure::refusal_lines;
 use super::refusal::Reason;
 use super::unacceptable_body::UnacceptableBody;
 
+/// Most characters of the details of a reason.
+const MAX_DETAIL: usize = 256;
+
 /// End of a call, for its record.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CallEnd {
@@ -21,6 +24,20 @@ pub(crate) struct CallEnd {
     pub(crate) by: HangupBy,
     /// Q.850 cause, where a peer named one.
     pub(crate) cause: Option<u8>,
+}
+
+/// End of a call, with details of its reason for people.
+#[derive(Debug)]
+pub(crate) struct DetailedEnd {
+    pub(crate) end: CallEnd,
+    pub(crate) reason_detail: Option<Box<str>>,
+}
+
+impl From<CallEnd> for DetailedEnd {
+    fn from(end: CallEnd) -> Self {
+        let reason_detail = None;
+        Self { end, reason_detail }
+    }
 }
 
 impl CallEnd {
@@ -106,6 +123,19 @@ impl<'r> CallRefusal<'r> {
         match &self.words {
             Words::Peer(message) => Some(String::from_utf8_lossy(message.reason())),
             Words::Canceled(_) | Words::Ours(_) | Words::Offer(_) => None,
+        }
+    }
+
+    /// Returns what the caller's offer lacks, as the Warning of the response says.
+    pub(crate) fn reason_detail(&self) -> Option<Box<str>> {
+        match &self.words {
+            Words::Offer(UnacceptableBody::NoCommonMedia(cause)) => {
+                Some(cause.chars().take(MAX_DETAIL).collect())
+            }
+            Words::Offer(UnacceptableBody::OtherType | UnacceptableBody::Encoded)
+            | Words::Canceled(_)
+            | Words::Ours(_)
+            | Words::Peer(_) => None,
         }
     }
 

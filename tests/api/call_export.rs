@@ -170,7 +170,7 @@ async fn calls_are_lines_of_csv() {
         "{line}"
     );
     assert!(
-        line.contains(",200,0,200,,caller,"),
+        line.contains(",200,0,200,,,caller,"),
         "lengths and the end: {line}"
     );
 }

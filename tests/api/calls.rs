@@ -89,6 +89,7 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
             user_agent: None,
             traits: PeerTraits::default(),
         })),
+        clock_offset: 0,
     }
 }
 
@@ -110,6 +111,7 @@ pub(crate) fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         headers: Vec::new(),
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     }))
 }
 
@@ -126,6 +128,7 @@ pub(crate) fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> F
         status,
         sip_code,
         reason,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     }))

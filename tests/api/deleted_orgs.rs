@@ -181,6 +181,7 @@ async fn usage_of_a_deleted_org_stays() {
         headers: Vec::new(),
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     };
     api.project(&[Fact::Started(started.into())]).await;
     let calls = async |rest: &str| -> Value {

@@ -63,6 +63,7 @@ async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
             user_agent: Some("Asterisk PBX 20.5".into()),
             traits: PeerTraits::default(),
         })),
+        clock_offset: 0,
     }));
 
     let ended = Fact::Ended(Box::new(Ended {
@@ -72,6 +73,7 @@ async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     }));

@@ -37,6 +37,7 @@ async fn up(api: &TestApi, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
         ],
         metadata: None,
         invite_facts: None,
+        clock_offset: 0,
     }));
 
     let (call, org) = (CALL, tenant.org);
@@ -53,6 +54,7 @@ async fn end(api: &TestApi, tenant: &Tenant) {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
+        reason_detail: None,
         hangup_by: HangupBy::Caller,
         cause: None,
     };

@@ -374,5 +374,6 @@ fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
         invite_facts: None,
         headers: Vec::new(),
         metadata: None,
+        clock_offset: 0,
     }))
 }

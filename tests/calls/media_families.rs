@@ -304,6 +304,8 @@ fn a_plain_answer_to_an_encrypted_offer_is_not_passed_on() {
     assert!(ended.is_some(), "the runtime isn't left with a call");
     let recorded = daemon.record();
     assert_eq!(recorded["reason"], "no_common_media", "{recorded}");
+    let detail = "The offer holds encrypted audio (SRTP) alone";
+    assert_eq!(recorded["reason_detail"], detail, "{recorded}");
 
     // What the offer lacks for media of ours stands in the explanation and at the end of the ladder.
     let id = recorded["id"].as_str().expect("an id").to_owned();

@@ -561,6 +561,14 @@ fn the_echo_agent_says_which_bodies_it_reads() {
         call.caller
             .send(call.dialog.ack(&call.caller, cseq, &refused));
     }
+    let record = Deadline::after(Duration::from_secs(10)).poll(|| {
+        let mut calls = call.daemon.calls().into_iter();
+        calls.find(|call| call["caller_call_id"] == "3@echo" && call["ended_at"].is_string())
+    });
+    let record = record.expect("the refused call is recorded");
+    assert_eq!(record["reason"], "no_common_media", "{record}");
+    let detail = "The body is no session description";
+    assert_eq!(record["reason_detail"], detail, "{record}");
 
     call.dialog.to = to;
     call.dialog.id = "up@echo".into();

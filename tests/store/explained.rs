@@ -9,7 +9,9 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Error, NewAuthFailure, Store, Wrong, attempts, auth_failures, explained};
+use trunkline_store::{
+    Error, NewAuthFailure, Store, Wrong, attempts, auth_failures, calls, explained,
+};
 use uuid::Uuid;
 
 use crate::test_db::{self, NOW, TestDb, done, found, later, org};
@@ -17,6 +19,7 @@ use crate::test_db::{self, NOW, TestDb, done, found, later, org};
 crate::on_both!(
     what_an_invite_said_is_read_back,
     attempts_are_written_once_and_read_in_their_order,
+    a_record_has_the_details_of_its_reason,
     recorded_calls_are_of_one_org_and_period,
     failed_log_ins_are_found_by_their_call,
 );
@@ -74,6 +77,7 @@ fn started(org: Uuid, call: u128, direction: Direction, at: Moment) -> Fact {
         headers: Vec::new(),
         metadata: None,
         invite_facts: Some(Box::new(asked("030"))),
+        clock_offset: 0,
     }))
 }
 
@@ -85,6 +89,7 @@ fn refused(org: Uuid, call: u128, reason: &str) -> Fact {
         status: Status::Refused,
         sip_code: 480,
         reason: Some(reason.into()),
+        reason_detail: None,
         hangup_by: HangupBy::Platform,
         cause: None,
     }))
@@ -174,6 +179,25 @@ async fn attempts_are_written_once_and_read_in_their_order(db: &TestDb) {
         .read_inline(move |tx| attempts::of_call(tx, theirs, call))
         .await;
     assert_eq!(foreign.expect("nothing"), []);
+}
+
+/// Also where the end comes by itself, and where the fact is projected again.
+async fn a_record_has_the_details_of_its_reason(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let mut end = refused(ours, 1, "no_common_media");
+    if let Fact::Ended(ended) = &mut end {
+        ended.reason_detail = Some("The offer holds no audio stream".into());
+    }
+    project(&store, &[started(ours, 1, Direction::Inbound, NOW)]).await;
+    for _ in 0..2 {
+        project(&store, std::slice::from_ref(&end)).await;
+        let call = Uuid::from_u128(1);
+        let call = found(&store, move |tx| calls::by_id(tx, ours, call)).await;
+        assert_eq!(call.reason.as_deref(), Some("no_common_media"));
+        let detail = call.reason_detail.as_deref();
+        assert_eq!(detail, Some("The offer holds no audio stream"));
+    }
 }
 
 async fn recorded_calls_are_of_one_org_and_period(db: &TestDb) {

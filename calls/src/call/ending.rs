@@ -9,7 +9,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::bye::ByeContent;
-use crate::call_end::{CallEnd, CallRefusal};
+use crate::call_end::{CallEnd, CallRefusal, DetailedEnd};
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::crossing::CrossingKind;
@@ -258,11 +258,12 @@ impl Call {
         // The To-tag is that of earlier responses, including the one to CANCEL (RFC 3261 §9.2).
         let config = Arc::clone(&cx.core.config);
         let (phrase, body) = (refusal.phrase(), refusal.body());
+        let reason_detail = refusal.reason_detail();
         let lines = |head: &mut Head<'_>| refusal.write(head, &config);
         cx.respond_as(invite, (end.sip_code, phrase.as_deref()), None, lines, body);
         // The transaction goes on alone until the ACK: a CANCEL that comes now changes nothing (RFC 3261 §9.2).
         cx.endpoint.set_owner(invite, owner_of(None));
-        self.end(cx, end);
+        self.end(cx, DetailedEnd { end, reason_detail });
     }
 
     /// Stops all crossing, and rejects an open offer.
@@ -275,7 +276,8 @@ impl Call {
     }
 
     /// Closes the record and releases what the call held.
-    pub(super) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, end: impl Into<DetailedEnd>) {
+        let DetailedEnd { end, reason_detail } = end.into();
         // Released before the BYEs are answered: the agent, trunk and org may begin another call at once.
         self.permit = None;
         if let Some(mut proof) = self.proof.take() {
@@ -316,6 +318,7 @@ impl Call {
             status,
             sip_code: end.sip_code,
             reason: end.reason.map(|reason| reason.code().into()),
+            reason_detail,
             hangup_by: end.by,
             cause: end.cause,
         };

@@ -257,6 +257,7 @@ fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) ->
             @if let Some(by) = call["hangup_by"].as_str() { dt { "Ended by" } dd { (spaced(by)) } }
             @if let Some(code) = call["sip_code"].as_u64() { dt { "SIP status" } dd { (code) } }
             @if let Some(reason) = call["reason"].as_str() { dt { "Reason" } dd { code { (reason) } } }
+            @if let Some(detail) = call["reason_detail"].as_str() { dt { "Details of the reason" } dd { (detail) } }
             @if let Some(cause) = call["q850_cause"].as_u64() { dt { "Q.850 cause" } dd { (cause) } }
 
             @if !log_in.is_null() {

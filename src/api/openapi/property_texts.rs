@@ -394,6 +394,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("reason", "Reason of the end, as a stable code.", ""),
+    (
+        "reason_detail",
+        "Details of the reason, for people.",
+        r#""The offer holds no G.711 (PCMU or PCMA) over plain RTP""#,
+    ),
     ("reasons", "Reasons of the handoff.", ""),
     (
         "refer_headers_in_uri",

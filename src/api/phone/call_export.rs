@@ -17,7 +17,7 @@ use crate::api::feed_page::FeedPaging;
 const BATCH: u32 = 200;
 
 /// Columns of the CSV.
-const COLUMNS: [&str; 34] = [
+const COLUMNS: [&str; 35] = [
     "id",
     "session_id",
     "agent_id",
@@ -37,6 +37,7 @@ const COLUMNS: [&str; 34] = [
     "answered_seconds",
     "sip_code",
     "reason",
+    "reason_detail",
     "hangup_by",
     "q850_cause",
     "caller_call_id",
@@ -142,6 +143,7 @@ impl ExportRow for CallView {
             text(self.answered_seconds),
             text(self.sip_code),
             plain(self.reason.as_deref().unwrap_or_default()),
+            foreign(self.reason_detail.as_deref().unwrap_or_default()),
             text(self.hangup_by.map(|by| by.as_str())),
             text(self.q850_cause),
             foreign(&self.caller_call_id),

@@ -196,6 +196,7 @@ mod tests {
             headers: Vec::new(),
             metadata: None,
             invite_facts: None,
+            clock_offset: 0,
         };
 
         LiveCall {
@@ -373,6 +374,7 @@ mod tests {
             status: Status::Completed,
             sip_code: 200,
             reason: None,
+            reason_detail: None,
             hangup_by: trunkline_model::record::HangupBy::Caller,
             cause: Some(16),
         };

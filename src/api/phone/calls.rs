@@ -45,6 +45,9 @@ pub(in crate::api) struct CallView {
     pub(super) answered_seconds: Option<u64>,
     pub(super) sip_code: Option<u16>,
     pub(super) reason: Option<String>,
+    /// Details of the reason, for people: what the offer of a call that got 488 `no_common_media` lacks, as the `Warning` of the response says;
+    /// `null` for any other call.
+    pub(super) reason_detail: Option<String>,
     pub(super) hangup_by: Option<HangupBy>,
     pub(super) caller_call_id: String,
     pub(super) runtime_call_id: Option<String>,
@@ -88,6 +91,7 @@ impl From<Call> for CallView {
             answered_seconds: seconds.map(|seconds| seconds.answered),
             sip_code: call.sip_code,
             reason: call.reason,
+            reason_detail: call.reason_detail,
             hangup_by: call.hangup_by,
             caller_call_id: call.caller_call_id,
             // The built-in echo agent has no leg, so its Call-ID is empty.
@@ -196,6 +200,9 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         reason: ended
             .as_ref()
             .and_then(|ended| ended.reason.as_deref().map(str::to_owned)),
+        reason_detail: ended
+            .as_ref()
+            .and_then(|ended| ended.reason_detail.as_deref().map(str::to_owned)),
         hangup_by: ended.as_ref().map(|ended| ended.hangup_by),
         caller_call_id: started.caller_call_id.to_string(),
         runtime_call_id: live.runtime_call_id.map(String::from),
@@ -230,6 +237,7 @@ pub(crate) fn call_that_is_up(id: u128, started_at: trunkline_sip::moment::Momen
         ended_at: None,
         sip_code: None,
         reason: None,
+        reason_detail: None,
         hangup_by: None,
         caller_call_id: "caller 0".to_owned(),
         runtime_call_id: None,
