@@ -438,6 +438,7 @@ mod tests {
                 caller_number: trunkline_routing::E164::parse("+442071838750").unwrap(),
                 from_host: None,
                 p_asserted_identity: false,
+                user_phone: false,
                 register: true,
                 max_concurrent_calls: None,
                 calls_per_second: None,

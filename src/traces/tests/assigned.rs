@@ -89,7 +89,7 @@ fn a_shard_knows_when_its_traces_are_behind() {
     let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     let octets = message("INVITE sip:a SIP/2.0", "a", 60_000);
-    let mut note = |tap: &mut Tap| {
+    let note = |tap: &mut Tap| {
         tap.note(Moment::from_secs(1), flow(), false, &octets);
         tap.hand_on();
     };
