@@ -31,7 +31,7 @@ struct Side<'e> {
 
 fn sdp(port: u16) -> String {
     format!(
-        "v=0\r\no=- 1 {port} IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio {port} RTP/SAVP 8\r\n\
+        "v=0\r\no=- 1 {port} IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio {port} RTP/AVP 8\r\n\
          a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:key{port}\r\n"
     )
 }

@@ -553,11 +553,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("user_key", "The user's key.", ""),
-    (
-        "user_phone",
-        "Whether INVITEs carry `user=phone` in Request-URI, To and From.",
-        "false",
-    ),
+    ("user_phone", "Whether numbers carry `user=phone`.", "false"),
     ("username", "The user name that the carrier gave.", ""),
     ("value", "The number or URI.", ""),
     (
