@@ -95,10 +95,9 @@ pub struct Daemon {
 }
 
 /// The limits are raised, not turned off: one caller of the load makes more calls than any person.
-const RAISED: [(&str, &str); 4] = [
+const RAISED: [(&str, &str); 3] = [
     ("TRUNKLINE__LOG__LEVEL", "warn"),
     ("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "1000000"),
-    ("TRUNKLINE__LIMITS__PARTNER_REQUESTS_PER_MINUTE", "1000000"),
     ("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "60000"),
 ];
 

@@ -10,6 +10,9 @@ use trunkline_sip::moment::Moment;
 /// Step between two turns when busy. A message waits for half a step on average.
 const STEP: Duration = Duration::from_micros(200);
 
+/// Pause in which the thread that keeps traces catches up.
+const CATCH_UP: Duration = Duration::from_millis(1);
+
 /// Period over which datagrams are counted.
 const WINDOW: Duration = Duration::from_millis(10);
 
@@ -74,7 +77,7 @@ pub(super) fn gather(rest: Duration, are_traces_behind: bool, has_queued_invites
     // On a processor of its own the thread that keeps traces has caught up by the next turn. On a shared one it gets a part of this shard's time: the
     // calls of a flood are what waits, not the traces.
     if are_traces_behind {
-        std::thread::sleep(STEP);
+        std::thread::sleep(CATCH_UP);
     } else if !has_queued_invites && !rest.is_zero() {
         std::thread::sleep(rest);
     }

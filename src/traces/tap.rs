@@ -113,7 +113,7 @@ impl Tap {
 
     /// Returns true if the thread that keeps traces is behind, so that messages will be left out unless it gets to run.
     pub fn is_behind(&self) -> bool {
-        self.batch.size() > MAX_BATCH / 2
+        self.batch.size() > PICK_UP_SIZE
     }
 
     /// Hands on everything, for a shard that ends. Waits for the queue's lock.
