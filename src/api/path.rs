@@ -31,10 +31,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 impl Named {
-    /// Text of a parameter.
+    /// Text of a parameter; `None` if it holds the character NUL, which no name has and PostgreSQL refuses.
     pub(super) fn text(&self, parameter: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(name, _)| name == parameter)?;
-        Some(value)
+        (!value.contains('\0')).then_some(value)
     }
 
     /// Returns the id of an object of this kind.
