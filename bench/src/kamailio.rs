@@ -53,7 +53,7 @@ impl Kamailio {
         let child = Command::new("kamailio")
             .arg("-DD")
             .arg("-E")
-            .args(["-m", "1024", "-M", "32", "-x", "tlsf", "-X", "tlsf"])
+            .args(["-m", "4096", "-M", "32", "-x", "tlsf", "-X", "tlsf"])
             .args(["-f".as_ref(), folder.join("kamailio.cfg").as_os_str()])
             .args(["-Y".as_ref(), runtime.as_os_str()])
             .args(["-l", &format!("udp:{sip}")])

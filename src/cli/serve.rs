@@ -9,6 +9,7 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_net::listener::tls::Security;
 use trunkline_net::tls::Certificate;
 use trunkline_store::Store;
+use trunkline_store::priority::{API_AND_TRACES, give_way};
 use trunkline_store::private;
 
 use super::descriptors::DescriptorShares;
@@ -75,7 +76,7 @@ pub(super) fn run(
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .on_thread_start(yield_to_shards)
+        .on_thread_start(|| give_way(API_AND_TRACES))
         // Idle threads return their empty pages. They keep no buffers of their own that could be dropped as well.
         .on_thread_park(|| memory::follow(|| ()))
         .build()
@@ -85,13 +86,6 @@ pub(super) fn run(
             ))
         })?;
     runtime.block_on(serve(config, descriptors, ready))
-}
-
-/// Lowers the priority of this thread and those that it starts, so that on a busy machine signalling goes before the
-/// database and the API.
-fn yield_to_shards() {
-    // If the system refuses, all threads run at the same priority.
-    let _ = rustix::process::nice(5);
 }
 
 async fn serve(

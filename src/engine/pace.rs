@@ -1,7 +1,7 @@
 //! Pauses between turns of a busy shard, so that datagrams are received, handled and sent in batches.
 //!
-//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it polls once per step. The step is all that this may cost a
-//! message, at any rate: a shard with more to do has longer turns, and so larger batches, by itself.
+//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it polls once per step. The step is all that this costs a
+//! message, at any rate: a shard with more to do has longer turns, and so larger batches, by itself. It pauses for longer only where traces are behind.
 
 use std::time::Duration;
 

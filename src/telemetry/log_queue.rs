@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
+use trunkline_store::priority::{RECORDS, give_way};
 
 /// Lines, and their octets, that may wait. A line beyond them is dropped, and counted.
 const MAX_LINES: usize = 16_384;
@@ -83,7 +84,7 @@ impl LogQueue {
     }
 
     fn write_all(&self, mut to: impl Write) {
-        trunkline_store::give_way();
+        give_way(RECORDS);
         let mut taken = Vec::new();
         loop {
             let waiting = self.until(|waiting| waiting.lines > 0 || waiting.is_closed, None);

@@ -32,6 +32,7 @@ use trunkline_calls::TracedLeg;
 use trunkline_calls::wall_clock::WallClock;
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
+use trunkline_store::priority::{API_AND_TRACES, give_way};
 use uuid::Uuid;
 
 use crate::memory;
@@ -314,9 +315,7 @@ pub fn messages_in(path: &Path) -> io::Result<Vec<Captured>> {
 }
 
 fn keep(traces: &Weak<Traces>) {
-    // Calls have priority over their traces, but not so much that a busy shard's messages find no room. If the system refuses, all threads run
-    // alike.
-    let _ = rustix::process::setpriority_process(None, 5);
+    give_way(API_AND_TRACES);
     loop {
         std::thread::park_timeout(SWEEP_INTERVAL);
         let Some(traces) = traces.upgrade() else {

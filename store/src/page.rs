@@ -47,7 +47,7 @@ pub struct Page<Item> {
 }
 
 /// Most items that lists which grow with an org's calls count: to count a million takes longer than to read a page.
-pub const COUNTED: u64 = 10_000;
+pub(super) const COUNTED: u64 = 10_000;
 /// Bound of a statement that counts: one more shows that there are more.
 pub(super) const COUNT_LIMIT: i64 = COUNTED.cast_signed() + 1;
 

@@ -17,7 +17,7 @@ use tracing::Span;
 use super::acting::Acting;
 use super::caller::{Caller, Presence};
 use super::error::{Broke, Error};
-use super::priority::give_way;
+use super::priority::{RECORDS, give_way};
 use super::server::{Purpose, Remote};
 use super::tx::Tx;
 
@@ -240,7 +240,7 @@ impl Shared {
         let thread = std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || {
-                give_way();
+                give_way(RECORDS);
                 serve(&coming, tx);
             })
             .map_err(Broke::Thread)?;

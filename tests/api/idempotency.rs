@@ -331,7 +331,7 @@ async fn secrets_in_kept_answers_end_with_their_revocation() {
     }
 }
 
-/// Whoever revokes it: the partner, the org, or the end of the key or of the org.
+/// The partner or the org may revoke it, and the key or the org may end.
 #[tokio::test]
 async fn a_key_that_a_partner_made_is_shown_again_only_while_it_is_good() {
     let api = TestApi::new().await;

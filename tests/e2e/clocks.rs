@@ -11,7 +11,7 @@ use crate::e2e::node::{Node, NodeSetup};
 use crate::e2e::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::referred::Step::ByeComes;
-use trunkline_testkit::{DaemonSetup, Deadline, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, tools};
 
 /// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -164,6 +164,45 @@ fn a_node_number_that_is_taken_says_so() {
     assert_eq!(ends(&pair.database), Vec::<String>::new());
 }
 
+/// Wall clock of a daemon that a test sets, by libfaketime; the clock of timers goes on.
+struct SettableClock {
+    library: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl SettableClock {
+    /// The machine's own time, until it is set; `None` without libfaketime.
+    fn new() -> Option<Self> {
+        let clock = Self {
+            library: library()?,
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        clock.set(0);
+        Some(clock)
+    }
+
+    fn offset(&self) -> PathBuf {
+        self.folder.path().join("offset")
+    }
+
+    /// Sets the clock so many seconds ahead of the machine's.
+    fn set(&self, seconds: i64) {
+        std::fs::write(self.offset(), format!("{seconds:+}")).expect("written");
+    }
+
+    fn serve(&self) -> Daemon {
+        DaemonSetup::new()
+            .set("LD_PRELOAD", &self.library.display().to_string())
+            .set(
+                "FAKETIME_TIMESTAMP_FILE",
+                &self.offset().display().to_string(),
+            )
+            .set("FAKETIME_CACHE_DURATION", "1")
+            .set("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .serve()
+    }
+}
+
 /// The clock is set while a call is up: its record ends as long after the answer as the call lasted, the next record follows the clock, and
 /// nothing ends early.
 #[test]
@@ -172,19 +211,10 @@ fn a_clock_that_is_set_changes_no_duration_and_no_timer() {
         return;
     }
 
-    let Some(library) = library() else {
+    let Some(clock) = SettableClock::new() else {
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    let offset = folder.path().join("offset");
-    let set = |seconds: i64| std::fs::write(&offset, format!("{seconds:+}")).expect("written");
-    set(0);
-    let daemon = DaemonSetup::new()
-        .set("LD_PRELOAD", &library.display().to_string())
-        .set("FAKETIME_TIMESTAMP_FILE", &offset.display().to_string())
-        .set("FAKETIME_CACHE_DURATION", "1")
-        .set("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .serve();
+    let daemon = clock.serve();
     let talk = daemon
         .caller()
         .talks(Duration::from_secs(15))
@@ -193,7 +223,7 @@ fn a_clock_that_is_set_changes_no_duration_and_no_timer() {
 
     // Far beyond every timer of a call and every limit.
     const DAY: i64 = 86_400;
-    set(DAY);
+    clock.set(DAY);
     let noticed = Deadline::after(LIMIT).poll(|| {
         daemon
             .log()
@@ -228,7 +258,7 @@ fn a_clock_that_is_set_changes_no_duration_and_no_timer() {
     assert!(trace.contains("BYE sip:"), "{trace}");
 
     // A clock that is set back blocks nobody: limits per minute don't block for a day.
-    set(0);
+    clock.set(0);
     let back =
         Deadline::after(LIMIT).poll(|| daemon.log().contains("direction=back").then_some(()));
     assert!(back.is_some(), "{}", daemon.log());
@@ -259,19 +289,10 @@ fn a_clock_that_is_set_before_a_kill_bills_nobody() {
         return;
     }
 
-    let Some(library) = library() else {
+    let Some(clock) = SettableClock::new() else {
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    let offset = folder.path().join("offset");
-    let set = |seconds: i64| std::fs::write(&offset, format!("{seconds:+}")).expect("written");
-    set(0);
-    let mut daemon = DaemonSetup::new()
-        .set("LD_PRELOAD", &library.display().to_string())
-        .set("FAKETIME_TIMESTAMP_FILE", &offset.display().to_string())
-        .set("FAKETIME_CACHE_DURATION", "1")
-        .set("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .serve();
+    let mut daemon = clock.serve();
     let talk = daemon
         .caller()
         .talks(Duration::from_secs(60))
@@ -279,7 +300,7 @@ fn a_clock_that_is_set_before_a_kill_bills_nobody() {
     let call = daemon.answered_call();
 
     const DAY: i64 = 86_400;
-    set(DAY);
+    clock.set(DAY);
     let noticed = Deadline::after(LIMIT).poll(|| {
         let is_noticed = daemon.log().contains("the wall clock was set");
         is_noticed.then_some(())

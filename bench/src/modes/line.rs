@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -97,11 +98,11 @@ pub fn line(setting: &Setting, shape: Shape, span: u64) -> Result<Report, Fault>
 
     match shape {
         Shape::Closed(concurrency) => {
-            line.calls(&mut engine, shape, &mut Pace::Closed { concurrency }, span)?
+            line.calls(&mut engine, &mut Pace::Closed { concurrency }, span)?
         }
         Shape::Rate(rate) | Shape::Overload(rate) => {
             let mut pace = Pace::rate(rate, engine.now());
-            line.calls(&mut engine, shape, &mut pace, span)?;
+            line.calls(&mut engine, &mut pace, span)?;
         }
         Shape::Options(concurrency) => line.options(&mut engine, concurrency, span)?,
         Shape::Held(calls) => {
@@ -133,19 +134,9 @@ fn start(setting: &Setting, data: &Path, sockets: &Sockets) -> Result<(Server, P
         return Ok((Server::Kamailio(server), parties));
     }
 
-    let mut launch = Launch {
-        binary: setting.daemon.clone(),
-        data_dir: data.join("trunkline"),
-        runtime: Some(callee),
-        core,
-        is_raised: false,
-        environment: setting.environment.clone(),
-    };
-    launch.environment.extend(many_requests());
-    seed(&launch.start()?)?;
-    // The limits were raised for the seeding alone.
-    launch.environment.clone_from(&setting.environment);
-    let daemon = launch.start()?;
+    // The limits are raised for the seeding alone.
+    seed(&launch(setting, data, callee, many_requests()).start()?)?;
+    let daemon = launch(setting, data, callee, []).start()?;
     let parties = Parties {
         server: daemon.sip,
         caller,
@@ -155,6 +146,24 @@ fn start(setting: &Setting, data: &Path, sockets: &Sockets) -> Result<(Server, P
         number: daemon.announcement.phone_number.clone(),
     };
     Ok((Server::Trunkline(Box::new(daemon)), parties))
+}
+
+/// A daemon with its default configuration but for these settings.
+fn launch(
+    setting: &Setting,
+    data: &Path,
+    callee: SocketAddrV4,
+    further: impl IntoIterator<Item = (String, String)>,
+) -> Launch {
+    let environment = setting.environment.iter().cloned().chain(further);
+    Launch {
+        binary: setting.daemon.clone(),
+        data_dir: data.join("trunkline"),
+        runtime: Some(callee),
+        core: setting.cores.map(|(server, _)| server),
+        is_raised: false,
+        environment: environment.collect(),
+    }
 }
 
 /// Settings that let the API be asked without a pause, by names that every revision knows.
@@ -180,10 +189,10 @@ fn seed(daemon: &Daemon) -> io::Result<()> {
     Ok(())
 }
 
-/// What a line has found so far.
+/// A line in progress: its server, and its figures so far.
 struct Line {
     server: Server,
-    database: std::path::PathBuf,
+    database: PathBuf,
     report: Report,
 }
 
@@ -206,13 +215,7 @@ impl Line {
         Ok((whole, threads))
     }
 
-    fn calls(
-        &mut self,
-        engine: &mut Engine,
-        shape: Shape,
-        pace: &mut Pace,
-        span: u64,
-    ) -> Result<(), Fault> {
+    fn calls(&mut self, engine: &mut Engine, pace: &mut Pace, span: u64) -> Result<(), Fault> {
         let syncs = match &self.server {
             Server::Trunkline(daemon) => Syncs::count(daemon.pid()),
             Server::Kamailio(_) => None,
@@ -249,10 +252,7 @@ impl Line {
         self.report
             .count("shed_with_503", engine.exchange.tally.shed);
         describe_wire(&mut self.report, &engine.exchange.tally);
-        if !matches!(shape, Shape::Overload(_)) {
-            self.promises()?;
-        }
-        Ok(())
+        Ok(self.promises()?)
     }
 
     fn options(&mut self, engine: &mut Engine, concurrency: usize, span: u64) -> io::Result<()> {
@@ -411,7 +411,6 @@ pub fn list(setting: &Setting, count: u32) -> Result<Report, Fault> {
     const PAGES: (u32, u32) = (5, 40);
     let data = TempDir::new_in(&setting.scratch)?;
     let sockets = Sockets::bind()?;
-    let mut report = Report::new(format!("list of {count} calls"));
     let (server, parties) = start(setting, data.path(), &sockets)?;
     let database = data.path().join("trunkline/trunkline.db");
     let mut engine = Engine::new(sockets, &parties, Plan::default(), None, setting.room);
@@ -420,24 +419,19 @@ pub fn list(setting: &Setting, count: u32) -> Result<Report, Fault> {
     let mut line = Line {
         server,
         database: database.clone(),
-        report: Report::new(""),
+        report: Report::new(format!("list of {count} calls")),
     };
     line.recorded(1)?;
     let sockets = engine.into_sockets();
-    drop(line);
+    // Stops the daemon. A call without a record has no copies, which is a fault already.
+    let Line { mut report, .. } = line;
 
     copies(&database, count).map_err(crate::seed::CannotFill::from)?;
     // Pages are read as fast as they come, so the limit of requests is raised again.
-    let mut launch = Launch {
-        binary: setting.daemon.clone(),
-        data_dir: data.path().join("trunkline"),
-        runtime: Some(sockets.callee()?),
-        core: setting.cores.map(|(server, _)| server),
-        is_raised: false,
-        environment: setting.environment.clone(),
-    };
-    launch.environment.extend(many_requests());
-    let server = launch.start()?;
+    let server = launch(setting, data.path(), sockets.callee()?, many_requests()).start()?;
+    if let Some((_, own)) = setting.cores {
+        pin_to(own)?;
+    }
     let key = server.announcement.api_key.clone();
     for (name, query) in [
         ("cpu_ms_a_page", ""),

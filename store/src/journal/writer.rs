@@ -17,7 +17,7 @@ use super::recent::RecentWrite;
 use super::segment::{Disk, Open, Segment};
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::priority::give_way;
+use crate::priority::{RECORDS, give_way};
 
 /// Capacity in octets that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
@@ -51,7 +51,7 @@ impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
         std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {
-                give_way();
+                give_way(RECORDS);
                 self.run();
             })
             .map(drop)

@@ -1,5 +1,5 @@
-//! What the peer's SDP says about the packets that it gets: their length (`a=maxptime`), and the address of RTCP (`a=rtcp`); and the marker of those that
-//! begin a talk spurt. Without sockets, by a clock that jumps.
+//! Packets as the peer's SDP asks for them: their length (`a=maxptime`), and the address of RTCP (`a=rtcp`); and the marker of those that begin a talk
+//! spurt. Without sockets, by a clock that jumps.
 
 use super::super::rtp::{self, Header, Packet};
 use super::super::session::Session;
