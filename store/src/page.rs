@@ -42,7 +42,7 @@ pub struct Page<Item> {
     pub next: Option<Position>,
     /// Number of matching items on all pages.
     pub total: u64,
-    /// True if the count stopped at `total`, [`COUNTED`], and there are more.
+    /// True if the count stopped at `total`, which is 10,000 then, and there are more.
     pub total_is_bounded: bool,
 }
 
@@ -82,7 +82,7 @@ impl<Item> Page<Item> {
         }
     }
 
-    /// Shows a count beyond [`COUNTED`] as that.
+    /// Shows a count beyond `COUNTED` as that.
     pub(super) fn bounded(mut self) -> Self {
         self.total_is_bounded = self.total > COUNTED;
         self.total = self.total.min(COUNTED);
