@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::digest::Credentials;
 use crate::http;
-use crate::process::{Deadline, Process, free_port, free_range, trunkline};
+use crate::process::{Deadline, Process, free_port, free_range, started, trunkline};
 use crate::sipp::{Caller, Runtime};
 
 const READY: Duration = Duration::from_secs(30);
@@ -307,7 +307,17 @@ impl DaemonSetup {
     /// Starts a daemon, and returns once it is ready.
     pub fn start(&self) -> Process {
         let log = self.folder.path().join("log");
-        let file = File::create(&log).expect("the log can be written");
+        let process = started(
+            READY,
+            || self.begin(&log),
+            || self.is_ready(&log),
+            || read(&log),
+        );
+        process.unwrap_or_else(|log| panic!("the daemon isn't ready:\n{log}"))
+    }
+
+    fn begin(&self, log: &Path) -> Process {
+        let file = File::create(log).expect("the log can be written");
         let mut command = match self.open_files {
             None => command(self.folder.path(), &self.settings),
             Some(most) => {
@@ -321,15 +331,7 @@ impl DaemonSetup {
             .arg("serve")
             .stderr(file.try_clone().expect("a second handle"))
             .stdout(file);
-
-        let mut process = Process::start("trunkline serve", &mut command);
-        let ready = Deadline::after(READY).poll(|| {
-            let ready = self.is_ready(&log);
-            // A daemon that has ended isn't waited for until the deadline.
-            (ready || process.exited().is_some()).then_some(ready)
-        });
-        assert_eq!(ready, Some(true), "the daemon isn't ready:\n{}", read(&log));
-        process
+        Process::start("trunkline serve", &mut command)
     }
 }
 

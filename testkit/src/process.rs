@@ -121,6 +121,43 @@ impl Process {
     }
 }
 
+/// Starts a server and returns once `is_ready`, or its log at that time if it ends first or isn't ready within `limit`.
+///
+/// A server that found its port taken is started again: between the choice of a free port and its use, another program of the tests may
+/// hold it for a moment. A browser binds its queries to any port from 1024 to 65535.
+///
+/// # Errors
+/// The server's log.
+pub fn started(
+    limit: Duration,
+    begin: impl Fn() -> Process,
+    mut is_ready: impl FnMut() -> bool,
+    log: impl Fn() -> String,
+) -> Result<Process, String> {
+    let deadline = Deadline::after(limit);
+    let mut process = begin();
+    let ready = deadline.poll(|| {
+        if process.exited().is_none() {
+            return is_ready().then_some(true);
+        }
+        if !log()
+            .trim_end()
+            .lines()
+            .next_back()?
+            .contains("the port is taken")
+        {
+            return Some(false);
+        }
+        process = begin();
+        None
+    });
+    if ready == Some(true) {
+        Ok(process)
+    } else {
+        Err(log())
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // Both fail only if the child has already ended.

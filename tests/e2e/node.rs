@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use trunkline_testkit::http;
-use trunkline_testkit::process::{Deadline, Process, free_port, free_range};
+use trunkline_testkit::process::{Deadline, Process, free_port, free_range, started};
 
 const READY: Duration = Duration::from_secs(60);
 /// Enough for a test's calls.
@@ -115,14 +115,12 @@ impl NodeSetup {
     }
 
     fn start(&self) -> Process {
-        let mut process = self.begin();
-        let ready = Deadline::after(READY).poll(|| {
+        let is_ready = || {
             let answer = http::get(self.http, "/readyz", None);
-            let is_ready = answer.is_some_and(|(status, _)| status == 200);
-            (is_ready || process.exited().is_some()).then_some(is_ready)
-        });
-        assert_eq!(ready, Some(true), "not ready:\n{}", self.log());
-        process
+            answer.is_some_and(|(status, _)| status == 200)
+        };
+        let process = started(READY, || self.begin(), is_ready, || self.log());
+        process.unwrap_or_else(|log| panic!("not ready:\n{log}"))
     }
 
     /// Starts a daemon, which may take long to be ready.
