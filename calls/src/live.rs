@@ -61,6 +61,51 @@ impl LiveCall {
     pub const fn is_synced(&self) -> bool {
         self.unsynced == 0
     }
+
+    /// Applies a fact.
+    fn follow(&mut self, fact: &Fact) {
+        match fact {
+            // Its first fact makes it.
+            Fact::Started(_) => {}
+            Fact::Contact { contact, .. } => self.contact = Some(*contact),
+            Fact::Ringing { at, .. } => {
+                self.status = Status::Ringing;
+                self.ringing_at = Some(*at);
+            }
+            Fact::Answered {
+                at,
+                runtime_call_id,
+                ..
+            } => {
+                self.status = Status::InProgress;
+                self.answered_at = Some(*at);
+                self.runtime_call_id = Some(runtime_call_id.clone());
+            }
+            Fact::Joined {
+                runtime_call_id, ..
+            } => self.runtime_call_id = Some(runtime_call_id.clone()),
+            Fact::Held { held, .. } => self.held = *held,
+            Fact::Transfer(transfer) => self.transfer = Some(Arc::new((**transfer).clone())),
+            Fact::Attempt(attempt) => self.attempts.push((**attempt).clone()),
+            Fact::Media(media) => self.media = Some(Arc::new((**media).clone())),
+            // Listed until the store has its end: see `LiveCalls::forget`.
+            Fact::Ended(ended) => {
+                self.ended = Some(ended.clone());
+                self.unsynced += 1;
+            }
+        }
+    }
+
+    /// Adds what the caller's offer lacks to the end of a call without common media, where the refusal itself was a peer's and didn't say it.
+    fn detail(&self, fact: &mut Fact) {
+        if let Fact::Ended(ended) = fact
+            && ended.reason_detail.is_none()
+            && ended.reason.as_deref() == Some(Reason::NoCommonMedia.code())
+        {
+            let facts = self.started.invite_facts.as_ref();
+            ended.reason_detail = facts.and_then(|facts| facts.traits.mismatch.clone());
+        }
+    }
 }
 
 /// All live calls of this node.
@@ -149,23 +194,23 @@ impl LiveCalls {
     /// Applies a fact, and returns it with wall-clock times, as it is recorded.
     #[must_use]
     pub fn note(&self, fact: Fact) -> Fact {
-        let wall = self.offset_of(fact.call());
-        let fact = self.with_detail(fact_on(fact, wall));
-        self.follow(&fact, wall);
-        fact
-    }
-
-    /// Adds what the caller's offer lacks to the end of a call without common media, where the refusal itself was a peer's and didn't say it.
-    fn with_detail(&self, mut fact: Fact) -> Fact {
-        if let Fact::Ended(ended) = &mut fact
-            && ended.reason_detail.is_none()
-            && ended.reason.as_deref() == Some(Reason::NoCommonMedia.code())
-        {
-            let live = self.calls.get(&ended.call);
-            let facts = live.and_then(|live| live.started.invite_facts.clone());
-            ended.reason_detail = facts.and_then(|facts| facts.traits.mismatch);
+        if let Fact::Started(_) = &fact {
+            let wall = self.wall.offset();
+            let fact = fact_on(fact, wall);
+            if let Fact::Started(started) = &fact {
+                self.begin(started, wall);
+            }
+            return fact;
         }
-        fact
+        match self.calls.get_mut(&fact.call()) {
+            Some(mut live) => {
+                let mut fact = fact_on(fact, live.wall);
+                live.detail(&mut fact);
+                live.follow(&fact);
+                fact
+            }
+            None => fact_on(fact, self.wall.offset()),
+        }
     }
 
     /// Returns a transfer of a call with wall-clock times.
@@ -181,80 +226,30 @@ impl LiveCalls {
         begun.unwrap_or_else(|| self.wall.offset())
     }
 
-    /// Applies a fact to its live call.
-    fn follow(&self, fact: &Fact, wall: WallOffset) {
-        match fact {
-            Fact::Started(started) => {
-                let live = LiveCall {
-                    started: Arc::clone(started),
-                    status: match started.direction {
-                        Direction::Inbound => Status::Ringing,
-                        Direction::Outbound => Status::Queued,
-                    },
-                    contact: None,
-                    ringing_at: None,
-                    answered_at: None,
-                    runtime_call_id: None,
-                    ended: None,
-                    unsynced: 1,
-                    transfer: None,
-                    held: false,
-                    hold: HoldStatus::default(),
-                    attempts: Vec::new(),
-                    media_key: None,
-                    media: None,
-                    has_bot: false,
-                    wall,
-                };
-
-                self.sessions.insert(started.session, started.call);
-                self.calls.insert(started.call, Box::new(live));
-            }
-
-            Fact::Contact { call, contact, .. } => {
-                self.change(*call, |live| live.contact = Some(*contact))
-            }
-            Fact::Ringing { call, at, .. } => self.change(*call, |live| {
-                live.status = Status::Ringing;
-                live.ringing_at = Some(*at);
-            }),
-
-            Fact::Answered {
-                call,
-                at,
-                runtime_call_id,
-                ..
-            } => self.change(*call, |live| {
-                live.status = Status::InProgress;
-                live.answered_at = Some(*at);
-                live.runtime_call_id = Some(runtime_call_id.clone());
-            }),
-
-            Fact::Joined {
-                call,
-                runtime_call_id,
-                ..
-            } => self.change(*call, |live| {
-                live.runtime_call_id = Some(runtime_call_id.clone());
-            }),
-
-            Fact::Held { call, held, .. } => self.change(*call, |live| live.held = *held),
-            Fact::Transfer(transfer) => self.change(transfer.call, |live| {
-                live.transfer = Some(Arc::new((**transfer).clone()));
-            }),
-            Fact::Attempt(attempt) => self.change(attempt.call, |live| {
-                live.attempts.push((**attempt).clone());
-            }),
-            Fact::Media(media) => self.change(media.call, |live| {
-                live.media = Some(Arc::new((**media).clone()));
-            }),
-
-            // Listed until the store has its end: see `forget`.
-            Fact::Ended(ended) => self.change(ended.call, |live| {
-                live.ended = Some(ended.clone());
-                live.unsynced += 1;
-            }),
-        }
+    fn begin(&self, started: &Arc<Started>, wall: WallOffset) {
+        let live = LiveCall {
+            started: Arc::clone(started),
+            status: match started.direction {
+                Direction::Inbound => Status::Ringing,
+                Direction::Outbound => Status::Queued,
+            },
+            contact: None,
+            ringing_at: None,
+            answered_at: None,
+            runtime_call_id: None,
+            ended: None,
+            unsynced: 1,
+            transfer: None,
+            held: false,
+            hold: HoldStatus::default(),
+            attempts: Vec::new(),
+            media_key: None,
+            media: None,
+            has_bot: false,
+            wall,
+        };
+        self.sessions.insert(started.session, started.call);
+        self.calls.insert(started.call, Box::new(live));
     }
 
     /// Notes that the beginning of a call is on disk, or after that its end.

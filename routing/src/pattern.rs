@@ -30,8 +30,13 @@ fn ends(pattern: &str, digits: &str) -> Positions {
     let mut matcher = Matcher {
         pattern: pattern.as_bytes(),
         at: 0,
-        digits: digits.as_bytes(),
+        places: [0; 10],
     };
+    for (at, octet) in digits.bytes().enumerate() {
+        if let Some(places) = matcher.places.get_mut(usize::from(octet.wrapping_sub(b'0'))) {
+            *places |= 1 << at;
+        }
+    }
     let ends = matcher.alternatives(1);
     // Otherwise it has a sign that no expression of the data has today, and matches nothing.
     match matcher.peek() {
@@ -43,7 +48,8 @@ fn ends(pattern: &str, digits: &str) -> Positions {
 struct Matcher<'a> {
     pattern: &'a [u8],
     at: usize,
-    digits: &'a [u8],
+    /// The positions before each occurrence of a digit, by digit.
+    places: [Positions; 10],
 }
 
 impl Matcher<'_> {
@@ -76,9 +82,28 @@ impl Matcher<'_> {
     fn sequence(&mut self, from: Positions) -> Positions {
         let mut reached = from;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'[' | b'(' | b'\\')) {
+            if reached == 0 {
+                // Most alternatives end at their first digits.
+                self.skip_sequence();
+                break;
+            }
             reached = self.repeated(reached);
         }
         reached
+    }
+
+    /// Goes to the end of the sequence: to the bar or the parenthesis behind it.
+    fn skip_sequence(&mut self) {
+        let mut open = 0_usize;
+        while let Some(octet) = self.pattern.get(self.at) {
+            match octet {
+                b'(' => open += 1,
+                b'|' | b')' if open == 0 => return,
+                b')' => open -= 1,
+                _ => {}
+            }
+            self.at += 1;
+        }
     }
 
     /// An atom with its count, if it has one.
@@ -92,6 +117,9 @@ impl Matcher<'_> {
 
         let mut all = if least == 0 { from } else { 0 };
         for times in 1..=most {
+            if reached == 0 {
+                break;
+            }
             if times > 1 {
                 self.at = atom;
                 reached = self.atom(reached);
@@ -125,7 +153,7 @@ impl Matcher<'_> {
                 self.takes(b'd');
                 self.step(from, 0x3ff)
             }
-            Some(digit) => self.step(from, 1 << (digit - b'0')),
+            Some(digit) => (from & self.places[usize::from(digit - b'0')]) << 1,
             None => 0,
         }
     }
@@ -160,10 +188,10 @@ impl Matcher<'_> {
 
     /// The positions behind one digit of the class.
     fn step(&self, from: Positions, class: u16) -> Positions {
-        let places = self.digits.iter().enumerate();
-        let matching =
-            places.filter(|(at, digit)| from >> at & 1 == 1 && class & Self::bit(**digit) != 0);
-        matching.fold(0, |reached, (at, _)| reached | 1 << (at + 1))
+        let digits = self.places.iter().enumerate();
+        let matching = digits.filter(|(digit, _)| class >> digit & 1 == 1);
+        let places = matching.fold(0, |all, (_, places)| all | places);
+        (from & places) << 1
     }
 
     /// The count behind an atom: `?`, `{n}` or `{n,m}`.

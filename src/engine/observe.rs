@@ -376,11 +376,14 @@ const fn step_name(step: Step) -> &'static str {
 /// Last three digits of a number: enough to find a call by, and too few to need erasing from the log.
 fn last_digits(number: &str) -> String {
     const SHOWN: usize = 3;
-    let digits: Vec<char> = number.chars().filter(char::is_ascii_digit).collect();
-    let shown: String = digits[digits.len().saturating_sub(SHOWN)..]
-        .iter()
-        .collect();
-    format!("…{shown}")
+    let is_digit = |(_, octet): &(usize, u8)| octet.is_ascii_digit();
+    let mut shown = String::with_capacity('…'.len_utf8() + SHOWN);
+    shown.push('…');
+    // From the third digit from the end on, or from the first of fewer.
+    let last = number.bytes().enumerate().rev().filter(is_digit);
+    let from = last.take(SHOWN).last().map_or(number.len(), |(at, _)| at);
+    shown.extend(number[from..].chars().filter(char::is_ascii_digit));
+    shown
 }
 
 /// Returns true if no shard has warned about this peer in the last ten minutes; without the common table, each would warn. False too while

@@ -71,11 +71,7 @@ impl<'writer> FormatFields<'writer> for Fields {
         mut writer: Writer<'writer>,
         fields: R,
     ) -> fmt::Result {
-        let mut visitor = FieldWriter {
-            out: String::new(),
-            format: self.0,
-            message: String::new(),
-        };
+        let mut visitor = FieldWriter::new(self.0);
         fields.record(&mut visitor);
         writer.write_str(&visitor.out)
     }
@@ -92,11 +88,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = FieldWriter {
-            out: String::new(),
-            format: self.0,
-            message: String::new(),
-        };
+        let mut fields = FieldWriter::new(self.0);
         event.record(&mut fields);
         let spans: Vec<String> = context
             .event_scope()
@@ -158,14 +150,28 @@ fn json_line(
     writeln!(writer, "}}")
 }
 
+/// Room for the fields of a usual line, so that it grows rarely: a shard writes a line for each call.
+const USUAL: usize = 512;
+
 /// Collects fields; the message is kept apart.
 struct FieldWriter {
     out: String,
     format: LogFormat,
     message: String,
+    /// Buffer for a value before it is searched for credentials.
+    scratch: String,
 }
 
 impl FieldWriter {
+    fn new(format: LogFormat) -> Self {
+        Self {
+            out: String::with_capacity(USUAL),
+            format,
+            message: String::new(),
+            scratch: String::new(),
+        }
+    }
+
     fn text(&mut self, field: &Field, value: &str) {
         let shown = if is_credential(field.name()) {
             "[hidden]".into()
@@ -178,27 +184,39 @@ impl FieldWriter {
             return;
         }
 
-        let shown = match self.format {
-            LogFormat::Json => quoted(&shown),
-            LogFormat::Text if shown.is_empty() || shown.contains([' ', '"', '=']) => {
-                quoted(&shown)
-            }
-            LogFormat::Text => shown.into_owned(),
+        let is_quoted = match self.format {
+            LogFormat::Json => true,
+            LogFormat::Text => shown.is_empty() || shown.contains([' ', '"', '=']),
         };
-
-        self.plain(field, &shown);
+        let out = self.named(field);
+        match is_quoted {
+            true => out.push_str(&quoted(&shown)),
+            false => out.push_str(&shown),
+        }
     }
 
-    fn plain(&mut self, field: &Field, value: &str) {
-        let (separator, name) = match self.format {
-            LogFormat::Text => (" ", field.name().to_owned() + "="),
-            LogFormat::Json => (",", quoted(field.name()) + ":"),
-        };
-        if !self.out.is_empty() {
-            self.out.push_str(separator);
-        }
+    fn plain(&mut self, field: &Field, value: impl fmt::Display) {
         // Writing to a string doesn't fail.
-        let _ = write!(self.out, "{name}{value}");
+        let _ = write!(self.named(field), "{value}");
+    }
+
+    /// Appends a separator and the name of a field; its value belongs behind that.
+    fn named(&mut self, field: &Field) -> &mut String {
+        let name = field.name();
+        let is_first = self.out.is_empty();
+        match self.format {
+            LogFormat::Text => {
+                self.out.push_str(if is_first { "" } else { " " });
+                self.out.push_str(name);
+                self.out.push('=');
+            }
+            LogFormat::Json => {
+                self.out.push_str(if is_first { "" } else { "," });
+                self.out.push_str(&quoted(name));
+                self.out.push(':');
+            }
+        }
+        &mut self.out
     }
 }
 
@@ -212,15 +230,19 @@ impl Visit for FieldWriter {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, &format!("{value:?}"));
+        let mut written = std::mem::take(&mut self.scratch);
+        let _ = write!(written, "{value:?}");
+        self.text(field, &written);
+        written.clear();
+        self.scratch = written;
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.plain(field, &value.to_string());
+        self.plain(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.plain(field, &value.to_string());
+        self.plain(field, value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -229,11 +251,11 @@ impl Visit for FieldWriter {
             // JSON has no number for infinity and NaN: they become null.
             LogFormat::Json => serde_json::Value::from(value).to_string(),
         };
-        self.plain(field, &shown);
+        self.plain(field, shown);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.plain(field, &value.to_string());
+        self.plain(field, value);
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {

@@ -1,4 +1,4 @@
-//! Blocks of messages, a quarter of a megabyte each: filled in the open, then compressed and never changed.
+//! Blocks of messages, some sixty kilobytes each: filled in the open, then compressed and never changed.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,11 +10,12 @@ use super::record::{Record, records};
 use super::scan;
 use super::shares::OrgOctets;
 
-/// Octets of messages that fill a block.
-pub(super) const FULL: usize = 256 << 10;
+/// Octets of messages that fill a block. LZ4 looks back no further, and what a shard, this and the compressed block take together stays in the
+/// cache of a processor.
+pub(super) const FULL: usize = 60 << 10;
 /// Octets of messages in a block, at most, and the largest size that a header may claim. A block is closed once it has [`FULL`] octets, and the
-/// message that fills it is in it as a whole.
-const MAX_RAW: usize = FULL + super::tap::MAX_BATCH;
+/// message that fills it is in it as a whole. Files of earlier builds have blocks of up to a quarter of a megabyte and a message.
+const MAX_RAW: usize = (256 << 10) + (1 << 20);
 
 /// Block being filled.
 #[derive(Debug, Default)]

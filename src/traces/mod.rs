@@ -73,8 +73,8 @@ struct StoredTraces {
     unmatched: Unmatched,
     calls: CallsInMemory,
     assignments: Assignments,
-    /// Batch that was picked up and is being sorted in; empty otherwise.
-    spare: Batch,
+    /// Batches that were picked up and are being sorted in; empty otherwise.
+    taken: Vec<Batch>,
     /// Buffer for compression.
     scratch: Vec<u8>,
     exporter: Option<Exporter>,
@@ -171,14 +171,17 @@ impl Traces {
                 metrics::counter!("trunkline_traces_left_out_total").increment(left_out);
             }
 
-            if !queue.pick_up(&mut kept.spare) {
-                continue;
+            let mut taken = std::mem::take(&mut kept.taken);
+            queue.pick_up(&mut taken);
+            for mut batch in taken.drain(..) {
+                if let Some(exporter) = &mut kept.exporter {
+                    exporter.prepare(now);
+                }
+                kept.take_in(&mut batch, now);
+                queue.give_back(batch);
+                any = true;
             }
-            if let Some(exporter) = &mut kept.exporter {
-                exporter.prepare(now);
-            }
-            kept.take_in(now);
-            any = true;
+            kept.taken = taken;
         }
 
         kept.close(now, false);
@@ -334,7 +337,7 @@ impl StoredTraces {
             unmatched: Unmatched::default(),
             calls: CallsInMemory::default(),
             assignments: Assignments::default(),
-            spare: Batch::default(),
+            taken: Vec::new(),
             scratch: Vec::new(),
             exporter: None,
             unwritten: Vec::new(),
@@ -345,9 +348,8 @@ impl StoredTraces {
         }
     }
 
-    /// Sorts the spare batch in, and empties it.
-    fn take_in(&mut self, now: Moment) {
-        let mut batch = std::mem::take(&mut self.spare);
+    /// Sorts a batch in, and empties it.
+    fn take_in(&mut self, batch: &mut Batch, now: Moment) {
         let mut over = Vec::new();
         let mut repeated = Repeated::default();
         // The reports first: an INVITE is copied before its shard knows to which call it belongs.
@@ -394,7 +396,6 @@ impl StoredTraces {
             self.assignments.end(call, now);
         }
         batch.clear();
-        self.spare = batch;
     }
 
     /// Copies a message to the collector, and keeps it. The copy of one that a call may still begin with waits until that is known, since it is
@@ -494,7 +495,7 @@ impl StoredTraces {
 
     /// Frees empty buffers, when no messages come.
     fn rest(&mut self) {
-        self.spare.rest();
+        self.taken = Vec::new();
         self.scratch = Vec::new();
         self.local.forget();
         for gathered in [

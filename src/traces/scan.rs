@@ -48,10 +48,8 @@ pub(super) struct Seen<'a> {
     pub(super) call_id: &'a [u8],
     pub(super) from_tag: Option<&'a [u8]>,
     pub(super) to_tag: Option<&'a [u8]>,
-    /// Protocol, transport and sent-by of the top Via; empty if there is none.
-    pub(super) sent_by: &'a [u8],
-    /// Its branch; empty if there is none.
-    pub(super) branch: &'a [u8],
+    /// The top Via, with those behind it on its line; empty if there is none.
+    via: &'a [u8],
 }
 
 impl<'a> Seen<'a> {
@@ -62,6 +60,17 @@ impl<'a> Seen<'a> {
             places.note(meaning, value);
         }
         places.read(octets)
+    }
+
+    /// Returns protocol, transport and sent-by of the top Via; empty if there is none.
+    pub(super) fn sent_by(&self) -> &'a [u8] {
+        let end = memchr::memchr2(b';', b',', self.via).unwrap_or(self.via.len());
+        self.via[..end].trim_ascii()
+    }
+
+    /// Returns the branch of the top Via; empty if there is none.
+    pub(super) fn branch(&self) -> &'a [u8] {
+        parameter(self.via, b"branch", Ends::AtComma).unwrap_or_default()
     }
 }
 
@@ -101,7 +110,7 @@ impl HeaderPositions {
             if is_blank(line) {
                 break;
             }
-            if let Some(colon) = line.iter().position(|octet| *octet == b':')
+            if let Some(colon) = memchr::memchr(b':', line)
                 && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
             {
                 let value = trimmed(line, colon + 1);
@@ -142,9 +151,6 @@ impl HeaderPositions {
                 .rsplit(u8::is_ascii_whitespace)
                 .next(),
         };
-        let via = &octets[self.via.clone()];
-        let sent_by = via.split(|octet| matches!(octet, b';' | b',')).next();
-        let branch = parameter(via, b"branch", Ends::AtComma);
         let tag = |place: &Range<usize>| parameter(&octets[place.clone()], b"tag", Ends::AtEnd);
         Seen {
             is_request,
@@ -153,8 +159,7 @@ impl HeaderPositions {
             call_id: &octets[self.call_id.clone()],
             from_tag: tag(&self.from),
             to_tag: tag(&self.to),
-            sent_by: sent_by.unwrap_or_default().trim_ascii(),
-            branch: branch.unwrap_or_default(),
+            via: &octets[self.via.clone()],
         }
     }
 }
@@ -168,14 +173,38 @@ enum Ends {
 
 /// Returns the value of a header's parameter, outside of quotes and of angle brackets.
 fn parameter<'a>(value: &'a [u8], name: &[u8], ends: Ends) -> Option<&'a [u8]> {
+    // Nearly every value has no quotes, and its parameters behind the only angle brackets.
+    let uri_end = memchr::memrchr(b'>', value).map_or(0, |end| end + 1);
+    let (uri, parameters) = value.split_at(uri_end);
+    let has_one_uri = uri.is_empty()
+        || memchr::memchr(b'<', uri).is_some_and(|open| {
+            memchr::memchr(b';', &uri[..open]).is_none()
+                && memchr::memchr(b'>', &uri[open..]) == Some(uri.len() - 1 - open)
+        });
+    if ends == Ends::AtEnd
+        && has_one_uri
+        && memchr::memchr(b'"', value).is_none()
+        && memchr::memchr(b'<', parameters).is_none()
+    {
+        let mut parameters = parameters.split(|octet| *octet == b';').skip(1);
+        return parameters.find_map(|parameter| value_of(parameter, name));
+    }
+    parameter_among_quotes(value, name, ends)
+}
+
+/// Returns the value of a `name = value` if it has this name.
+fn value_of<'a>(parameter: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (found, given) = text_pair(parameter)?;
+    found.eq_ignore_ascii_case(name).then_some(given)
+}
+
+/// The same, octet by octet.
+fn parameter_among_quotes<'a>(value: &'a [u8], name: &[u8], ends: Ends) -> Option<&'a [u8]> {
     let mut is_quoted = false;
     let mut is_uri = false;
     let mut start = None;
     let mut at = 0;
-    let matches = |start: Option<usize>, end: usize| {
-        let (found, given) = text_pair(&value[start?..end])?;
-        found.eq_ignore_ascii_case(name).then_some(given)
-    };
+    let matches = |start: Option<usize>, end: usize| value_of(&value[start?..end], name);
     while let Some(octet) = value.get(at) {
         match octet {
             b'\\' if is_quoted => at += 1,
@@ -263,6 +292,10 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
         let begins_at = name.len().checked_sub(end.len());
         begins_at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
     };
+    // Most names are ruled out by their last letter.
+    if !matches!(name.last().map(u8::to_ascii_lowercase), Some(b'n' | b'y' | b't' | b'd' | b'e')) {
+        return false;
+    }
     const ENDS: [&[u8]; 6] = [
         b"-token",
         b"-join",
@@ -575,6 +608,31 @@ mod tests {
     }
 
     #[test]
+    fn a_parameter_is_the_same_by_either_way_of_reading() {
+        for value in [
+            "<sip:a@b;x=y>;q=1;tag=t",
+            "sip:a@b;tag=t",
+            "<sip:a@b>",
+            "<sip:a;tag=no>;TAG = t ; x",
+            "\"a\" <sip:a>;tag=t",
+            "\"a>;tag=no\" <sip:a>;tag=t",
+            "<sip:a>;x=<sip:b;tag=no>;tag=t",
+            "<<sip:a>;tag=u>;tag=t",
+            "a>b;tag=t",
+            "a;tag=no>;tag=t",
+            ";tag=no<sip:a>;tag=t",
+            "<sip:a>;x<;tag=no>;tag=t",
+            "tag=no;tag=t;tag=u",
+            ";tag",
+            "",
+        ] {
+            let read = [parameter, parameter_among_quotes]
+                .map(|read| read(value.as_bytes(), b"tag", Ends::AtEnd));
+            assert_eq!(read[0], read[1], "{value}");
+        }
+    }
+
+    #[test]
     fn dialog_and_transaction_are_read_from_any_writing() {
         let cases: [(&str, &str, [&str; 4]); 4] = [
             (
@@ -597,7 +655,7 @@ mod tests {
         for (name, text, expected) in cases {
             let seen = Seen::of(text.as_bytes());
             let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
-            let read = [seen.call_id, from, to, seen.branch];
+            let read = [seen.call_id, from, to, seen.branch()];
             assert_eq!(read, expected.map(str::as_bytes), "{name}");
             for cut in 0..text.len() {
                 Seen::of(&text.as_bytes()[..cut]);

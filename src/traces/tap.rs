@@ -16,10 +16,12 @@ use super::assignment::LegReport;
 
 /// Interval at which batches are picked up.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// Octets of a batch in the queue, and of one that its shard still holds. While both are full, messages are left out and counted.
-pub(super) const MAX_BATCH: usize = 1 << 20;
-/// Size at which a batch is picked up at once.
-pub(super) const PICK_UP_SIZE: usize = MAX_BATCH / 4;
+/// Octets of the batches in the queue, and of one that its shard still holds. While both are full, messages are left out and counted.
+const MAX_WAITING: usize = 2 << 20;
+/// Size at which a batch is picked up at once. On a shared processor the thread displaces what the shard has in the caches, so it runs rarely.
+pub(super) const PICK_UP_SIZE: usize = 512 << 10;
+/// Empty batches kept for the next messages: one that fills while another is sorted in.
+const SPARES: usize = 2;
 /// Capacity above which an empty batch is freed.
 const KEPT_CAPACITY: usize = 64 << 10;
 /// Memory of a message beside its octets.
@@ -57,7 +59,7 @@ impl Tap {
         let Some(queue) = &self.queue else {
             return;
         };
-        if self.batch.size() + octets.len() > MAX_BATCH {
+        if self.batch.size() + octets.len() > MAX_WAITING {
             // A shard doesn't wait: the trace lacks a message, and the call goes on.
             queue.left_out.fetch_add(1, Ordering::Relaxed);
             return;
@@ -118,12 +120,10 @@ impl Tap {
 
     /// Hands on everything, for a shard that ends. Waits for the queue's lock.
     pub fn leave(&mut self) {
-        let Some(queue) = &self.queue else {
-            return;
-        };
-        // Beyond the bound of a batch too, since these are the shard's last messages.
-        let mut waiting = lock(&queue.batch);
-        waiting.take(&mut self.batch);
+        if let Some(queue) = &self.queue {
+            // Beyond the bound of the queue too, since these are the shard's last messages.
+            lock(&queue.waiting).take(&mut self.batch);
+        }
     }
 
     /// Hands the batch on. If the queue is locked, the next turn does.
@@ -131,23 +131,18 @@ impl Tap {
         let Some(queue) = self.queue.as_ref().filter(|_| !self.batch.is_empty()) else {
             return;
         };
-        let Ok(mut waiting) = queue.batch.try_lock() else {
+        let Ok(mut waiting) = queue.waiting.try_lock() else {
             return;
         };
-
-        if waiting.is_empty() {
-            std::mem::swap(&mut *waiting, &mut self.batch);
-        } else if waiting.size() + self.batch.size() <= MAX_BATCH {
-            waiting.take(&mut self.batch);
-        } else {
+        if waiting.size() + self.batch.size() > MAX_WAITING && !waiting.batches.is_empty() {
             // The batch stays here until there is room.
             return;
         }
 
+        waiting.take(&mut self.batch);
         let is_much = waiting.size() > PICK_UP_SIZE;
         // Released first, so that the thread that is woken doesn't have to wait for it.
         drop(waiting);
-        self.batch.clear();
         if is_much && let Some(keeper) = queue.keeper.get() {
             keeper.unpark();
         }
@@ -194,7 +189,7 @@ impl Batch {
         self.marks.is_empty() && self.reports.is_empty()
     }
 
-    /// Moves everything out of another batch.
+    /// Copies everything out of another batch, and clears it.
     fn take(&mut self, other: &mut Self) {
         for (mark, octets) in other.messages() {
             self.push(*mark, octets);
@@ -223,12 +218,37 @@ impl Batch {
     }
 }
 
-/// Queue of one batch per shard.
+/// Batches of a shard that wait for the thread, in order.
+#[derive(Debug, Default)]
+struct WaitingBatches {
+    batches: Vec<Batch>,
+    /// Empty batches whose memory is used again.
+    spares: Vec<Batch>,
+}
+
+impl WaitingBatches {
+    fn size(&self) -> usize {
+        self.batches.iter().map(Batch::size).sum()
+    }
+
+    /// Takes a batch: a large one as it is, leaving an empty one in its place, the messages of a small one into the last.
+    fn take(&mut self, batch: &mut Batch) {
+        match self.batches.last_mut() {
+            Some(last) if last.size() + batch.size() <= PICK_UP_SIZE => last.take(batch),
+            Some(_) | None => {
+                let empty = self.spares.pop().unwrap_or_default();
+                self.batches.push(std::mem::replace(batch, empty));
+            }
+        }
+    }
+}
+
+/// Queue of a shard's batches.
 #[derive(Debug, Default)]
 pub(super) struct TapQueue {
-    batch: Mutex<Batch>,
+    waiting: Mutex<WaitingBatches>,
     keeper: OnceLock<Thread>,
-    /// Messages dropped since the batch was last picked up.
+    /// Messages dropped since the batches were last picked up.
     left_out: AtomicU64,
 }
 
@@ -239,15 +259,21 @@ impl TapQueue {
         let _ = self.keeper.set(keeper.clone());
     }
 
-    /// Swaps the waiting batch for `spare`, which is empty; false if none waits.
-    pub(super) fn pick_up(&self, spare: &mut Batch) -> bool {
-        let mut batch = lock(&self.batch);
-        if batch.is_empty() {
-            batch.rest();
-            return false;
+    /// Moves the waiting batches into `taken`, which is empty.
+    pub(super) fn pick_up(&self, taken: &mut Vec<Batch>) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.batches.is_empty() {
+            waiting.spares = Vec::new();
         }
-        std::mem::swap(&mut *batch, spare);
-        true
+        std::mem::swap(&mut waiting.batches, taken);
+    }
+
+    /// Takes a batch back that has been sorted in, so that its memory is used again.
+    pub(super) fn give_back(&self, batch: Batch) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.spares.len() < SPARES {
+            waiting.spares.push(batch);
+        }
     }
 
     /// Takes the number of messages dropped since the last call.

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use trunkline_sip::fault::Unreachable;
@@ -154,12 +155,15 @@ impl Incoming {
     }
 }
 
+/// A row for one entry per datagram of a batch, on the stack. Only what is added is written: a busy shard sends thousands of small batches a second.
+type Row<T> = SmallVec<[T; BATCH]>;
+
 /// Datagrams to be sent by one system call.
+#[derive(Default)]
 pub(super) struct Outgoing<'a> {
-    iovecs: [libc::iovec; BATCH],
-    names: [Name; BATCH],
-    sources: [(Source, usize); BATCH],
-    count: usize,
+    iovecs: Row<libc::iovec>,
+    names: Row<Name>,
+    sources: Row<(Source, usize)>,
     octets: PhantomData<&'a [u8]>,
 }
 
@@ -171,53 +175,50 @@ union Name {
 }
 
 impl<'a> Outgoing<'a> {
-    pub(super) fn new() -> Self {
-        // SAFETY: every field is integers, pointers or a union of integers, for which zero is valid.
-        unsafe { mem::zeroed() }
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.count
+    pub(super) fn len(&self) -> usize {
+        self.iovecs.len()
     }
 
     pub(super) fn clear(&mut self) {
-        self.count = 0;
+        self.iovecs.clear();
+        self.names.clear();
+        self.sources.clear();
     }
 
     /// Adds a datagram, sent from `source` if the socket is bound to a wildcard address. The batch must have fewer than [`BATCH`]
     /// datagrams.
     pub(super) fn push(&mut self, octets: &'a [u8], peer: SocketAddr, source: Option<IpAddr>) {
-        let at = self.count;
-        self.iovecs[at] = libc::iovec {
+        self.iovecs.push(libc::iovec {
             iov_base: octets.as_ptr().cast_mut().cast(),
             iov_len: octets.len(),
-        };
+        });
 
-        self.names[at] = match peer {
+        self.names.push(match peer {
             SocketAddr::V4(peer) => Name {
                 v4: sockaddr_v4(peer),
             },
             SocketAddr::V6(peer) => Name {
                 v6: sockaddr_v6(peer),
             },
-        };
+        });
 
-        self.sources[at].1 = match source {
+        let mut control = Source::default();
+        let length = match source {
             None => 0,
-            Some(IpAddr::V4(source)) => packet_info_v4(&mut self.sources[at].0, source),
-            Some(IpAddr::V6(source)) => packet_info_v6(&mut self.sources[at].0, source),
+            Some(IpAddr::V4(source)) => packet_info_v4(&mut control, source),
+            Some(IpAddr::V6(source)) => packet_info_v6(&mut control, source),
         };
-
-        self.count += 1;
+        self.sources.push((control, length));
     }
 
     /// Sends from the `from`th datagram on, never blocking. Returns the number sent. An error concerns the `from`th datagram, or an earlier
     /// one to which an ICMP message has come meanwhile.
     pub(super) fn send(&mut self, socket: &UdpSocket, from: usize) -> io::Result<usize> {
-        // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
-        let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
-        for (at, header) in headers.iter_mut().enumerate().take(self.count).skip(from) {
-            let header = &mut header.msg_hdr;
+        let mut headers = Row::<libc::mmsghdr>::new();
+        for at in from..self.len() {
+            // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            let header = &mut message.msg_hdr;
             header.msg_name = (&raw mut self.names[at]).cast();
             header.msg_namelen = self.names[at].length();
             header.msg_iov = &raw mut self.iovecs[at];
@@ -227,9 +228,10 @@ impl<'a> Outgoing<'a> {
                 0 => ptr::null_mut(),
                 _ => (&raw mut self.sources[at].0).cast(),
             };
+            headers.push(message);
         }
 
-        let (first, count) = (headers[from..].as_mut_ptr(), self.count - from);
+        let (first, count) = (headers.as_mut_ptr(), headers.len());
 
         // SAFETY: `count` headers from `first` on point to buffers of the stated lengths; the datagrams' octets are
         // borrowed for 'a, and the kernel only reads them.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
@@ -163,8 +164,8 @@ impl UdpSocket {
     ) -> Sent {
         let mut sending = Sending {
             socket: self,
-            outgoing: Outgoing::new(),
-            peers: [self.local; BATCH],
+            outgoing: Outgoing::default(),
+            peers: SmallVec::new(),
             sent: Sent::default(),
             lost,
         };
@@ -266,14 +267,14 @@ pub struct Sent {
 struct Sending<'s, 'a> {
     socket: &'s UdpSocket,
     outgoing: Outgoing<'a>,
-    peers: [SocketAddr; BATCH],
+    peers: SmallVec<[SocketAddr; BATCH]>,
     sent: Sent,
     lost: &'s mut Vec<Lost>,
 }
 
 impl<'a> Sending<'_, 'a> {
     fn push(&mut self, flow: Flow, octets: &'a [u8]) {
-        self.peers[self.outgoing.len()] = flow.peer;
+        self.peers.push(flow.peer);
         self.outgoing
             .push(octets, flow.peer, self.socket.source(&flow));
         if self.outgoing.len() == BATCH {
@@ -287,6 +288,7 @@ impl<'a> Sending<'_, 'a> {
             from += self.send_from(from);
         }
         self.outgoing.clear();
+        self.peers.clear();
     }
 
     /// Sends from the `from`th datagram on; returns the number of datagrams sent or dropped.
