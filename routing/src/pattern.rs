@@ -33,7 +33,10 @@ fn ends(pattern: &str, digits: &str) -> Positions {
         places: [0; 10],
     };
     for (at, octet) in digits.bytes().enumerate() {
-        if let Some(places) = matcher.places.get_mut(usize::from(octet.wrapping_sub(b'0'))) {
+        if let Some(places) = matcher
+            .places
+            .get_mut(usize::from(octet.wrapping_sub(b'0')))
+        {
             *places |= 1 << at;
         }
     }

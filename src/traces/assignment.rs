@@ -71,7 +71,10 @@ impl Fingerprints {
     /// The transaction that a message belongs to, if it is an INVITE, or its ACK, CANCEL or answer.
     fn of_transaction(&self, seen: &Seen<'_>, peer: IpAddr) -> u128 {
         let from_tag = seen.from_tag.unwrap_or_default();
-        self.of(&([seen.call_id, from_tag, seen.sent_by(), seen.branch()], peer))
+        self.of(&(
+            [seen.call_id, from_tag, seen.sent_by(), seen.branch()],
+            peer,
+        ))
     }
 
     /// A header, by its name in small letters and its value.

@@ -293,7 +293,10 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
         begins_at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
     };
     // Most names are ruled out by their last letter.
-    if !matches!(name.last().map(u8::to_ascii_lowercase), Some(b'n' | b'y' | b't' | b'd' | b'e')) {
+    if !matches!(
+        name.last().map(u8::to_ascii_lowercase),
+        Some(b'n' | b'y' | b't' | b'd' | b'e')
+    ) {
         return false;
     }
     const ENDS: [&[u8]; 6] = [

@@ -1,5 +1,7 @@
 //! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `postgres`).
 
+use std::cell::RefCell;
+
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use uuid::Uuid;
 
@@ -92,9 +94,46 @@ impl Database {
         })
     }
 
+    /// Takes a table from everybody until the value is dropped.
+    pub fn hold(&self, table: &'static str) -> HeldTable {
+        let runtime = runtime();
+        let connection = runtime.block_on(async {
+            let mut connection = self.connect().await;
+            let sql = AssertSqlSafe(format!("BEGIN; LOCK TABLE {table}"));
+            let held = sqlx::raw_sql(sql).execute(&mut connection).await;
+            held.expect("the table is there");
+            connection
+        });
+        HeldTable {
+            runtime,
+            connection: RefCell::new(connection),
+            table,
+        }
+    }
+
     async fn connect(&self) -> PgConnection {
         let connected = PgConnection::connect(&self.url()).await;
         connected.expect("the database answers")
+    }
+}
+
+/// A table that only this connection uses.
+#[derive(Debug)]
+pub struct HeldTable {
+    runtime: tokio::runtime::Runtime,
+    connection: RefCell<PgConnection>,
+    table: &'static str,
+}
+
+impl HeldTable {
+    /// Returns whether somebody waits for the table.
+    pub fn is_awaited(&self) -> bool {
+        let sql = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = CAST($1 AS TEXT)::regclass)";
+        let asked = sqlx::query_scalar(sql).bind(self.table);
+        let awaited = self
+            .runtime
+            .block_on(asked.fetch_one(&mut *self.connection.borrow_mut()));
+        awaited.expect("the connection is open")
     }
 }
 
