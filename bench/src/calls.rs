@@ -68,6 +68,11 @@ impl<const MOST: usize> InlineOctets<MOST> {
         &self.octets[..usize::from(self.len)]
     }
 
+    /// Returns true if nothing is stored.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Removes all octets.
     pub fn clear(&mut self) {
         self.len = 0;
@@ -138,18 +143,14 @@ pub struct Call {
     pub measured: bool,
     /// A failure of the call has been counted already.
     pub failed: bool,
-    /// Credentials were sent in this call.
-    pub authorized: bool,
     /// CSeq of the caller's newest INVITE.
     pub cseq: u8,
     /// Time at which the call should begin, in microseconds.
     pub scheduled: u64,
     /// Time at which the caller's side ended, in microseconds.
     pub ended: u64,
-    /// Nonce of the newest INVITE.
-    pub nonce: InlineOctets<128>,
-    /// Nonce count of the newest INVITE.
-    pub nonce_count: u32,
+    /// Authorization of the newest INVITE; empty if it has none.
+    pub credentials: InlineOctets<512>,
     /// The daemon's tag on the caller's leg.
     pub remote_tag: InlineOctets<96>,
     /// Remote target of the caller's in-dialog requests: the daemon's Contact.
@@ -171,12 +172,10 @@ impl Call {
             callee: CalleeState::Idle,
             measured: false,
             failed: false,
-            authorized: false,
             cseq: 0,
             scheduled: 0,
             ended: 0,
-            nonce: InlineOctets::default(),
-            nonce_count: 0,
+            credentials: InlineOctets::default(),
             remote_tag: InlineOctets::default(),
             remote_target: InlineOctets::default(),
             invite_head: InlineOctets::default(),
@@ -196,7 +195,7 @@ impl Call {
         self.callee = CalleeState::Idle;
         self.measured = false;
         self.failed = false;
-        self.authorized = false;
+        self.credentials.clear();
         self.cseq = 0;
         self.scheduled = scheduled;
         self.ended = 0;

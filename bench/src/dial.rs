@@ -4,8 +4,10 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use crate::digest::{Account, Challenge, md5_hex};
-use crate::outbox::Outbox;
+use trunkline_sip::wire::{Method, OwnedMessage};
+
+use crate::digest::{Account, challenge};
+use crate::message::read;
 
 /// Longest wait for a datagram; after it the call fails.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +47,10 @@ impl Dialler {
             own,
             server,
             uri: format!("sip:{number}@{server}"),
-            account: Account::new(user, password),
+            account: Account {
+                user: user.to_owned(),
+                password: password.to_owned(),
+            },
             sdp: format!(
                 "v=0\r\no=- 1 1 IN IP4 {ip}\r\ns=-\r\nc=IN IP4 {ip}\r\nt=0 0\r\nm=audio {port} RTP/AVP 0 101\r\n\
                  a=rtpmap:0 PCMU/8000\r\na=rtpmap:101 telephone-event/8000\r\n"
@@ -57,30 +62,26 @@ impl Dialler {
     ///
     /// # Errors
     /// The call isn't answered.
-    pub fn call(&mut self, caller: &str) -> io::Result<SocketAddrV4> {
+    pub fn call(&self, caller: &str) -> io::Result<SocketAddrV4> {
         self.send("INVITE", caller, 1, "", "", &self.sdp)?;
         let refused = self.answer(caller, 1)?;
-        self.send("ACK", caller, 1, &to_of(&refused), "", "")?;
-        let challenge = line(&refused, "WWW-Authenticate")
-            .and_then(|value| Challenge::read(value.as_bytes()))
-            .ok_or_else(|| io::Error::other(format!("no challenge: {refused}")))?;
+        let refused = refused.message();
+        self.send("ACK", caller, 1, &text(refused.to()), "", "")?;
+        let uri = self.uri.as_bytes();
+        let proof = challenge(refused)
+            .and_then(|challenge| self.account.authorization(&challenge, "INVITE", uri, "7"))
+            .ok_or_else(|| io::Error::other(format!("no challenge: {}", text(refused.raw()))))?;
 
-        self.account.learn(&challenge);
-        let mut proof = Outbox::default();
-        let ha2 = md5_hex(&[b"INVITE", self.uri.as_bytes()]);
-        self.account
-            .put(&mut proof, self.uri.as_bytes(), &ha2, challenge.nonce, 1, 7);
-        proof.end(self.server);
-        let proof = proof.messages().next().map(|(octets, _)| octets.to_vec());
-        let proof = String::from_utf8(proof.unwrap_or_default()).map_err(io::Error::other)?;
-
+        let proof = format!("Authorization: {proof}\r\n");
         self.send("INVITE", caller, 2, "", &proof, &self.sdp)?;
         let answer = self.answer(caller, 2)?;
-        if !answer.starts_with("SIP/2.0 200") {
-            return Err(io::Error::other(answer));
+        let answer = answer.message();
+        if answer.status() != 200 {
+            return Err(io::Error::other(text(answer.raw())));
         }
-        self.send("ACK", caller, 2, &to_of(&answer), "", "")?;
-        media_of(&answer).ok_or_else(|| io::Error::other(format!("no media: {answer}")))
+        self.send("ACK", caller, 2, &text(answer.to()), "", "")?;
+        media_of(&text(answer.body()))
+            .ok_or_else(|| io::Error::other(format!("no media: {}", text(answer.raw()))))
     }
 
     fn send(
@@ -119,38 +120,34 @@ impl Dialler {
     }
 
     /// Waits for the final response to the INVITE with this caller and CSeq.
-    fn answer(&self, caller: &str, cseq: u8) -> io::Result<String> {
+    fn answer(&self, caller: &str, cseq: u32) -> io::Result<OwnedMessage> {
         let mut octets = vec![0; 8 * 1024];
+        let call_id = format!("bots-{caller}");
         // Nothing is sent again: a datagram that is lost on loopback ends the run by the socket's time-out.
         loop {
             let count = self.socket.recv(&mut octets)?;
-            let text = String::from_utf8_lossy(&octets[..count]).into_owned();
-            let is_final = text.starts_with("SIP/2.0 ") && !text.starts_with("SIP/2.0 1");
-            let is_meant = line(&text, "Call-ID") == Some(&format!("bots-{caller}"))
-                && line(&text, "CSeq") == Some(&format!("{cseq} INVITE"));
-            if is_final && is_meant {
-                return Ok(text);
+            let Ok(message) = read(&octets[..count]) else {
+                continue;
+            };
+            let is_meant = message.call_id() == call_id.as_bytes()
+                && message.cseq().number == cseq
+                && message.cseq().method == Method::Invite;
+            // A request has the status 0.
+            if message.status() >= 200 && is_meant {
+                return Ok(OwnedMessage::from(&message));
             }
         }
     }
 }
 
-fn line<'m>(message: &'m str, name: &str) -> Option<&'m str> {
-    let lines = message.split("\r\n");
-    lines
-        .filter_map(|line| line.split_once(':'))
-        .find_map(|(of, value)| of.eq_ignore_ascii_case(name).then_some(value.trim()))
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
 }
 
-fn to_of(message: &str) -> String {
-    line(message, "To").unwrap_or_default().to_owned()
-}
-
-fn media_of(answer: &str) -> Option<SocketAddrV4> {
+/// Returns the address of the audio in an SDP.
+fn media_of(sdp: &str) -> Option<SocketAddrV4> {
     let after = |prefix: &str| {
-        let found = answer
-            .split("\r\n")
-            .find_map(|line| line.strip_prefix(prefix));
+        let found = sdp.split("\r\n").find_map(|line| line.strip_prefix(prefix));
         found.and_then(|rest| rest.split(' ').next())
     };
     let ip = after("c=IN IP4 ")?.parse().ok()?;
@@ -163,9 +160,8 @@ mod tests {
 
     #[test]
     fn an_answer_names_its_media() {
-        let answer = "SIP/2.0 200 OK\r\nTo: <sip:a>;tag=b\r\n\r\nv=0\r\nc=IN IP4 127.0.0.1\r\nm=audio 20002 RTP/AVP 0\r\n";
-        assert_eq!(media_of(answer), "127.0.0.1:20002".parse().ok());
-        assert_eq!(to_of(answer), "<sip:a>;tag=b");
-        assert_eq!(media_of("SIP/2.0 486 Busy Here\r\n\r\n"), None);
+        let sdp = "v=0\r\nc=IN IP4 127.0.0.1\r\nm=audio 20002 RTP/AVP 0\r\n";
+        assert_eq!(media_of(sdp), "127.0.0.1:20002".parse().ok());
+        assert_eq!(media_of(""), None);
     }
 }

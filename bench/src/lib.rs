@@ -1,10 +1,11 @@
 //! A load generator for Trunkline: a caller (UAC with digest) and an agent's runtime (UAS) in one process and one thread,
-//! over UDP. It shares no SIP code with the daemon, so that a fault in one isn't hidden by the same fault in the other.
+//! over UDP. It reads messages and answers challenges with the library that the daemon has, and prints from templates, which is what makes it
+//! fast. Transactions and dialogs are its own, so that a fault of the daemon's there isn't hidden by the same fault here.
 //!
 //! Read from [`exchange`] down: it owns the calls, without sockets or clocks; [`engine`] gives it both.
 //! [`pace`] decides when calls begin, [`modes`] what is loaded and reported; [`daemon`] starts the measured daemon.
-//! [`wrk`] loads the API, over a database that [`seed`] has filled. Calls of bots have their own load: [`dial`] makes them, [`voice`]
-//! speaks in them, [`web_socket`] is the bots' side.
+//! [`seed`] fills databases. Calls of bots have their own load: [`dial`] makes them, [`voice`] speaks in them, [`web_socket`] is the bots'
+//! side.
 
 pub mod awake;
 pub mod calls;
@@ -31,4 +32,3 @@ pub mod tally;
 pub mod template;
 pub mod voice;
 pub mod web_socket;
-pub mod wrk;

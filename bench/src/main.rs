@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
 use trunkline_bench::modes::{
-    self, Attack, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Shape, Size, Talk,
+    self, Attack, Fault, Fleet, Pages, Phase, Setting, Shape, Size, Talk,
 };
 use trunkline_bench::report::Report;
-use trunkline_bench::seed::Rows;
 
 /// Loads a Trunkline daemon with calls and reports what they cost. Starts the daemon on the first core, and runs on the second.
 #[derive(Parser)]
@@ -30,18 +29,15 @@ struct Common {
     /// Print one JSON object per run instead of a table.
     #[arg(long, global = true)]
     json: bool,
-    /// Use one nonce for many calls, counting up, instead of a 401 for each call.
-    #[arg(long, global = true)]
-    reuse_nonce: bool,
     /// Number of different callers.
     #[arg(long, global = true, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     callers: u32,
     /// The most calls at once.
     #[arg(long, global = true, default_value_t = 100_000)]
     room: usize,
-    /// Don't wait until the daemon has forgotten everything.
+    /// Wait after a `line` until the daemon has forgotten everything, and compare its memory.
     #[arg(long, global = true)]
-    no_leftover: bool,
+    leftover: bool,
     /// Pin neither the daemon nor the generator to a core.
     #[arg(long, global = true)]
     no_pin: bool,
@@ -62,46 +58,6 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Run {
-    /// Whole calls: closed loop, or at a rate.
-    Calls {
-        /// Calls a second, whatever their outcome; a closed loop when absent.
-        #[arg(long, value_parser = positive)]
-        rate: Option<f64>,
-        /// Calls at once in the closed loop.
-        #[arg(long, default_value_t = 100)]
-        concurrency: usize,
-        /// Seconds that count.
-        #[arg(long, default_value_t = 30)]
-        seconds: u64,
-        /// Milliseconds between ACK and BYE.
-        #[arg(long, default_value_t = 0)]
-        talk_ms: u64,
-        /// Rounds against one daemon, which show whether its memory grows from one to the next.
-        #[arg(long, default_value_t = 1)]
-        rounds: u32,
-    },
-    /// OPTIONS, as many as possible.
-    Options {
-        /// Requests at once.
-        #[arg(long, default_value_t = 100)]
-        concurrency: usize,
-        /// Seconds that count.
-        #[arg(long, default_value_t = 10)]
-        seconds: u64,
-    },
-    /// Memory of a ringing call.
-    Ringing(Hold),
-    /// Memory of an established call.
-    Established(Hold),
-    /// Calls completed at twice the capacity.
-    Overload {
-        /// Calls at once while the capacity is measured.
-        #[arg(long, default_value_t = 100)]
-        concurrency: usize,
-        /// Seconds that count, of each half.
-        #[arg(long, default_value_t = 20)]
-        seconds: u64,
-    },
     /// PBXs that register and refresh: CPU of a refresh, and memory of a binding.
     Registrations {
         /// Trunks, each of an org of its own.
@@ -141,36 +97,6 @@ enum Run {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(50..=1_000_000))]
         junk: u64,
     },
-    /// CPU that copying messages for traces adds to a call.
-    Tracing {
-        /// Calls a second.
-        #[arg(long, default_value = "1000", value_parser = positive)]
-        rate: f64,
-        /// Seconds that count, of each run.
-        #[arg(long, default_value_t = 10)]
-        seconds: u64,
-        /// Runs with traces, and as many without, in turn.
-        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
-        turns: u32,
-    },
-    /// The API over a filled database, beside a bare axum server; needs wrk.
-    Api {
-        /// Orgs in the database.
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
-        orgs: u32,
-        /// Contacts over all orgs.
-        #[arg(long, default_value_t = 100_000)]
-        contacts: u32,
-        /// Handoffs over all orgs.
-        #[arg(long, default_value_t = 1_000_000)]
-        handoffs: u32,
-        /// Agents of the org that sends the requests.
-        #[arg(long, default_value_t = 10_000)]
-        agents: u32,
-        /// Seconds of each request.
-        #[arg(long, default_value_t = 10)]
-        seconds: u64,
-    },
     /// A large directory: time to ready, and the lag and the CPU of a change.
     Directory {
         /// Orgs, one size after the other.
@@ -209,12 +135,15 @@ enum Run {
     },
     /// One line of a comparison, against a server with its default configuration: what bench/against runs.
     Line {
-        /// `closed:60`, `rate:2500`, `overload:12000` (calls a second), `options:100`, `held:20000` or `list:100000`.
+        /// `closed:60`, `rate:2500`, `overload:12000` (calls a second), `options:100`, `ringing:20000`, `held:20000` or `list:100000`.
         #[arg(value_parser = shape)]
         shape: LineShape,
         /// Seconds that count.
         #[arg(long, default_value_t = 8)]
         seconds: u64,
+        /// Milliseconds between ACK and BYE.
+        #[arg(long, default_value_t = 0)]
+        talk_ms: u64,
     },
     /// The generator against itself: the most load that it can make.
     Loopback {
@@ -228,29 +157,6 @@ enum Run {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
-    /// Calls (with fresh and reused nonces, and at a fixed rate), OPTIONS, ringing and established calls, overload and tracing, with a
-    /// daemon for each.
-    All {
-        /// The fixed rate, in calls a second.
-        #[arg(long, default_value = "3000", value_parser = positive)]
-        rate: f64,
-        /// Calls held ringing and established.
-        #[arg(long, default_value_t = 20_000)]
-        calls: u64,
-        /// Seconds that count, of each load.
-        #[arg(long, default_value_t = 30)]
-        seconds: u64,
-    },
-}
-
-#[derive(Args)]
-struct Hold {
-    /// Number of calls.
-    #[arg(long, default_value_t = 20_000)]
-    calls: u64,
-    /// Calls begun, and ended, a second.
-    #[arg(long, default_value = "1000", value_parser = positive)]
-    rate: f64,
 }
 
 /// Shape of a line.
@@ -268,7 +174,8 @@ fn shape(text: &str) -> Result<LineShape, String> {
         "options" => Shape::Options(whole()?),
         "rate" => Shape::Rate(positive(size)?),
         "overload" => Shape::Overload(positive(size)?),
-        "held" => Shape::Held(whole()? as u64),
+        "ringing" => Shape::Held(Phase::Ringing, whole()? as u64),
+        "held" => Shape::Held(Phase::Established, whole()? as u64),
         "list" => return Ok(LineShape::List(whole()? as u32)),
         _ => return Err("not a kind of load".to_owned()),
     }))
@@ -321,45 +228,6 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
     };
 
     Ok(match command.run {
-        Run::Calls {
-            rate,
-            concurrency,
-            seconds,
-            talk_ms,
-            rounds,
-        } => {
-            let load = Load {
-                rate,
-                concurrency,
-                seconds,
-                talk_ms,
-            };
-            tell_each(modes::calls(&setting, load, rounds)?, &tell)
-        }
-
-        Run::Options {
-            concurrency,
-            seconds,
-        } => tell(modes::options(&setting, concurrency, seconds)?),
-
-        Run::Ringing(hold) => tell(modes::hold(
-            &setting,
-            Phase::Ringing,
-            hold.calls,
-            hold.rate,
-        )?),
-        Run::Established(hold) => tell(modes::hold(
-            &setting,
-            Phase::Established,
-            hold.calls,
-            hold.rate,
-        )?),
-
-        Run::Overload {
-            concurrency,
-            seconds,
-        } => tell(modes::overload(&setting, concurrency, seconds)?),
-
         Run::Registrations {
             trunks,
             contacts,
@@ -402,29 +270,6 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             },
         )?),
 
-        Run::Tracing {
-            rate,
-            seconds,
-            turns,
-        } => tell(modes::tracing(&setting, rate, seconds, turns)?),
-
-        Run::Api {
-            orgs,
-            contacts,
-            handoffs,
-            agents,
-            seconds,
-        } => {
-            let rows = Rows {
-                orgs,
-                contacts,
-                handoffs,
-                agents,
-                numbers: 0,
-            };
-            tell(modes::api(&setting, Scale { rows, seconds })?)
-        }
-
         Run::Directory {
             orgs,
             numbers,
@@ -456,8 +301,12 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             tell(modes::live_pages(&setting, load)?)
         }
 
-        Run::Line { shape, seconds } => tell(match shape {
-            LineShape::Load(shape) => modes::line(&setting, shape, seconds)?,
+        Run::Line {
+            shape,
+            seconds,
+            talk_ms,
+        } => tell(match shape {
+            LineShape::Load(shape) => modes::line(&setting, shape, seconds, talk_ms)?,
             LineShape::List(calls) => modes::list(&setting, calls)?,
         }),
 
@@ -473,47 +322,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             concurrency,
             seconds,
         )?),
-
-        Run::All {
-            rate,
-            calls,
-            seconds,
-        } => all(&setting, rate, calls, seconds, &tell)?,
     })
-}
-
-fn all(
-    setting: &Setting,
-    rate: f64,
-    held: u64,
-    seconds: u64,
-    tell: &dyn Fn(Report) -> bool,
-) -> Result<bool, Fault> {
-    let closed = Load {
-        rate: None,
-        concurrency: 100,
-        seconds,
-        talk_ms: 0,
-    };
-
-    let reusing = Setting {
-        reuse_nonce: true,
-        ..setting.clone()
-    };
-    let steady = Load {
-        rate: Some(rate),
-        ..closed
-    };
-
-    // `&` and not `&&`: a fault in one run doesn't skip those after it.
-    Ok(tell_each(modes::calls(setting, closed, 1)?, tell)
-        & tell_each(modes::calls(&reusing, closed, 1)?, tell)
-        & tell_each(modes::calls(setting, steady, 2)?, tell)
-        & tell(modes::options(setting, 100, 10)?)
-        & tell(modes::hold(setting, Phase::Ringing, held, 1_000.0)?)
-        & tell(modes::hold(setting, Phase::Established, held, 1_000.0)?)
-        & tell(modes::overload(setting, 100, 20)?)
-        & tell(modes::tracing(setting, 1_000.0, 10, 3)?))
 }
 
 /// Prints each report; returns true if none has a fault.
@@ -527,10 +336,9 @@ fn setting(common: Common) -> Setting {
     Setting {
         daemon: common.daemon,
         cores: (several && !common.no_pin).then_some((0, 1)),
-        reuse_nonce: common.reuse_nonce,
         callers: common.callers,
         room: common.room,
-        leftover: !common.no_leftover,
+        leftover: common.leftover,
         warm_up: common.warm_up,
         kamailio: common.kamailio,
         scratch: common.scratch.unwrap_or_else(std::env::temp_dir),

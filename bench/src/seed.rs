@@ -1,5 +1,4 @@
-//! Rows for the API to search in: other orgs, their contacts, and handoffs, written directly into the database of a stopped
-//! daemon.
+//! Rows of a large directory and of a long list of calls, written directly into the database of a stopped daemon.
 
 use std::path::Path;
 
@@ -10,10 +9,6 @@ use rusqlite::Connection;
 pub struct Rows {
     /// Orgs besides the first.
     pub orgs: u32,
-    /// Contacts over all orgs.
-    pub contacts: u32,
-    /// Handoffs over all orgs; the first org has a tenth of them.
-    pub handoffs: u32,
     /// Agents of the first org, besides its own first agent.
     pub agents: u32,
     /// Verified numbers over the other orgs, each held by an agent.
@@ -34,8 +29,6 @@ pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
     database.pragma_update(None, "journal_mode", "WAL")?;
     let Rows {
         orgs,
-        contacts,
-        handoffs,
         agents,
         numbers,
     } = rows;
@@ -60,29 +53,6 @@ pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
             "INSERT INTO orgs (id, name, widget_token, language, created_at, updated_at)
              SELECT id, 'Org ' || rank, hex(randomblob(16)), 'en', {now} + rank, {now} + rank FROM ranked WHERE rank > 0"
         ),
-        format!(
-            "INSERT INTO contacts (id, org_id, email, email_folded, name, created_at, updated_at) {}
-             SELECT randomblob(16), ranked.id, 'c' || i || '@example.com', 'c' || i || '@example.com', 'Contact ' || i, {now}, {now}
-             FROM numbered JOIN ranked ON ranked.rank = i % ({orgs} + 1)",
-            numbered(contacts)
-        ),
-
-        // Every tenth handoff is the first org's. An org's handoffs are a second apart, the newest a second ago.
-        format!(
-            "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at, confirmed) {}
-             SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and wants to be called back at noon.',
-                    '[\"user_requested_human_assistance\"]', 'neutral', i / spread + 1,
-                    {now} - 1000000 * ({handoffs} / spread + 1 - i / spread), 1
-             FROM (SELECT i, CASE WHEN i % 10 = 0 THEN 10 ELSE {orgs} END AS spread,
-                          CASE WHEN i % 10 = 0 THEN 0 ELSE 1 + i % {orgs} END AS rank FROM numbered)
-             JOIN ranked USING (rank)",
-            numbered(handoffs)
-        ),
-        "INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
-         SELECT org_id, list, created_at, id, position FROM handoffs
-         CROSS JOIN (SELECT 'user_requested_human_assistance' AS list UNION ALL SELECT 'confirmed'
-                     UNION ALL SELECT 'user_requested_human_assistance confirmed')"
-            .to_owned(),
 
         // These agents only make calls, so that none of them takes calls from the agent that answers.
         format!(

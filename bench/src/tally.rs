@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::histogram::Histogram;
+use crate::message::Fault;
 
 /// Reason why a call counts as failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,6 +84,8 @@ pub struct Tally {
     pub started: u64,
     /// Calls answered and hung up on both ends; OPTIONS answered.
     pub completed: u64,
+    /// Calls whose 200 has come: each must have a record.
+    pub answered: u64,
     /// Calls refused with 503, which is what an overloaded server should do.
     pub shed: u64,
     /// Failed calls among those measured, by reason.
@@ -94,7 +97,7 @@ pub struct Tally {
     /// Datagrams that aren't valid SIP messages.
     pub malformed: u64,
     /// Fault of the first malformed datagram.
-    pub first_fault: Option<&'static str>,
+    pub first_fault: Option<Fault>,
     /// Messages for calls that were over.
     pub strays: u64,
     /// Requests that the daemon has no reason to send.
@@ -117,7 +120,7 @@ impl Tally {
     }
 
     /// Counts a datagram that can't be read.
-    pub fn malformed(&mut self, fault: &'static str) {
+    pub fn malformed(&mut self, fault: Fault) {
         self.malformed += 1;
         self.first_fault.get_or_insert(fault);
     }

@@ -111,10 +111,6 @@ fn run(plan: Plan, gate: Option<Gate>, calls: u64) -> Exchange {
 #[test]
 fn calls_complete_and_leave_nothing() {
     let fresh = loopback_plan();
-    let reuse = Plan {
-        reuse_nonce: true,
-        ..loopback_plan()
-    };
     let long = Plan {
         ring: Span::For(3_000_000),
         talk: Span::For(60_000_000),
@@ -124,7 +120,6 @@ fn calls_complete_and_leave_nothing() {
     for (name, plan, gate) in [
         ("no digest", fresh.clone(), None),
         ("a challenge a call", fresh, gate()),
-        ("one nonce for all", reuse, gate()),
         ("ringing and talking for a while", long, gate()),
     ] {
         let exchange = run(plan, gate, 50);
@@ -151,13 +146,10 @@ fn calls_complete_and_leave_nothing() {
 
 /// A call with a challenge takes ten messages: INVITE, 401, ACK, INVITE, 100, 180, 200, ACK, BYE, 200. Without one it takes seven.
 #[test]
-fn a_reused_nonce_saves_all_challenges_but_the_first() {
-    let carried = |reuse_nonce| {
-        let plan = Plan {
-            reuse_nonce,
-            ..loopback_plan()
-        };
-        let mut network = Network::new(Exchange::new(&parties(), plan, gate(), 100), || false);
+fn a_challenge_takes_three_messages() {
+    let carried = |gate| {
+        let exchange = Exchange::new(&parties(), loopback_plan(), gate, 100);
+        let mut network = Network::new(exchange, || false);
         for _ in 0..20 {
             let now = network.now;
             network.exchange.begin_call(now, now);
@@ -166,7 +158,7 @@ fn a_reused_nonce_saves_all_challenges_but_the_first() {
         network.carried
     };
 
-    assert_eq!((carried(false), carried(true)), (200, 143));
+    assert_eq!((carried(gate()), carried(None)), (200, 140));
 }
 
 #[test]
@@ -273,11 +265,8 @@ fn every_call_ends_on_a_network_that_loses_a_fifth() {
             state % 5 == 0
         };
 
-        let plan = Plan {
-            reuse_nonce: seed % 2 == 0,
-            ..loopback_plan()
-        };
-        let mut network = Network::new(Exchange::new(&parties(), plan, gate(), 10), loses);
+        let exchange = Exchange::new(&parties(), loopback_plan(), gate(), 10);
+        let mut network = Network::new(exchange, loses);
         (0..10).for_each(|_| assert!(network.exchange.begin_call(0, 0)));
         network.run_out();
 

@@ -7,7 +7,6 @@ fn setting() -> Setting {
     Setting {
         daemon: trunkline(),
         cores: None,
-        reuse_nonce: false,
         callers: 1,
         room: 1,
         leftover: false,

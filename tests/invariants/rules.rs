@@ -203,7 +203,7 @@ pub(crate) const MAY_DEPEND: [(&str, &[&str]); 11] = [
     ("net", &["bounds", "sip"]),
     ("capture", &["sip"]),
     ("testkit", &["sip"]),
-    ("bench", &[]),
+    ("bench", &["sip"]),
     (
         ".",
         &[
@@ -217,8 +217,8 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("rsip", &["sip"]),
     ("sqlx", &["store", "testkit"]),
     ("rusqlite", &["store", "testkit", "bench"]),
-    ("tokio", &["store", "net", "testkit", "bench", "."]),
-    ("axum", &["bench", "."]),
+    ("tokio", &["store", "net", "testkit", "."]),
+    ("axum", &["."]),
     ("hickory-resolver", &["."]),
 ];
 

@@ -2,20 +2,23 @@
 
 use std::net::SocketAddrV4;
 
+use trunkline_sip::wire::{HeaderName, Message};
+
 use super::Exchange;
 use super::callee_print::{keep_head, put_response};
 use super::plan::Span;
 use crate::calls::{Call, CallRef, CalleeState, CallerState};
 use crate::due::{Due, DueAction, T1, next_wait};
-use crate::message::{Message, Start};
+use crate::message::{MARK, has_context, read};
 use crate::tally::Failure;
 
 /// RFC 3261 §13.3.1.4's T2, in microseconds: the longest wait between two transmissions of a 200.
 const T2: u64 = 4_000_000;
 
-/// FNV-1a hash, which distinguishes the branches of a call.
-fn fingerprint(octets: &[u8]) -> u64 {
-    octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+/// FNV-1a hash of the top Via, which distinguishes the branches of a call.
+fn fingerprint(message: &Message<'_>) -> u64 {
+    let via = message.first(HeaderName::Via).unwrap_or_default();
+    via.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
     })
 }
@@ -23,16 +26,16 @@ fn fingerprint(octets: &[u8]) -> u64 {
 impl Exchange {
     /// Handles a datagram for the callee.
     pub fn callee_received(&mut self, datagram: &[u8], source: SocketAddrV4, now: u64) {
-        let message = match Message::read(datagram) {
+        let message = match read(datagram) {
             Ok(message) => message,
             Err(fault) => return self.tally.malformed(fault),
         };
-        let Start::Request(method) = message.start else {
+        if !message.is_request() {
             self.tally.unexpected += 1;
             return;
-        };
+        }
 
-        match method {
+        match message.method_token() {
             b"INVITE" if message.to_tag().is_none() => self.invited(&message, source, now),
             b"ACK" => self.acknowledged(&message),
             b"BYE" => self.hung_up(&message, source),
@@ -65,13 +68,7 @@ impl Exchange {
     }
 
     fn invited(&mut self, message: &Message<'_>, source: SocketAddrV4, now: u64) {
-        if let Some(gate) = &mut self.gate
-            && !gate.admits(message)
-        {
-            return gate.put_challenge(&mut self.callee_out, message, source);
-        }
-
-        let reference = CallRef::read(message.mark);
+        let reference = message.other(MARK).and_then(CallRef::read);
         let Some((reference, call)) =
             reference.and_then(|reference| Some((reference, self.calls.find(reference)?)))
         else {
@@ -85,10 +82,16 @@ impl Exchange {
         };
 
         // A repeated INVITE has the branch of the first; another branch is another transaction.
-        let branch = fingerprint(message.via.iter().next().unwrap_or_default());
+        let branch = fingerprint(message);
         if call.invite_branch == branch {
             self.tally.daemon.invite += 1;
             return self.answer_again(reference);
+        }
+
+        if let Some(gate) = &mut self.gate
+            && !gate.admits(&mut self.callee_out, message, source, now)
+        {
+            return;
         }
 
         call.invite_branch = branch;
@@ -116,10 +119,10 @@ impl Exchange {
 
     /// Compares the message with the caller's parts that the daemon must carry to the callee.
     fn compare(&mut self, reference: CallRef, message: &Message<'_>) {
-        if message.body != self.caller.body {
+        if message.body() != self.caller.body {
             self.fail(reference, Failure::BodyChanged);
         }
-        if self.plan.context && !message.has_context {
+        if self.plan.context && !has_context(message) {
             self.fail(reference, Failure::ContextMissing);
         }
     }
@@ -166,7 +169,7 @@ impl Exchange {
     /// Handles a CANCEL (§9.2). These are rare, so that searching all calls for the INVITE's branch is cheap enough.
     fn cancelled(&mut self, message: &Message<'_>, source: SocketAddrV4) {
         put_response(&mut self.callee_out, b"200 OK", message, source);
-        let branch = fingerprint(message.via.iter().next().unwrap_or_default());
+        let branch = fingerprint(message);
         let ringing =
             |call: &Call| call.invite_branch == branch && call.callee == CalleeState::Ringing;
         let found = self

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddrV4;
 
+use trunkline_sip::wire::{HeaderName, Message};
+
 use super::plan::Parties;
 use crate::calls::{Call, CallRef, InlineOctets};
-use crate::message::Message;
 use crate::outbox::Outbox;
 
 /// The parts that every answer of the callee shares.
@@ -72,21 +73,23 @@ pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Messa
     out.put(b"SIP/2.0 ");
     out.put(status);
     out.put(b"\r\n");
-    request.via.iter().for_each(|via| out.put(via));
+    for via in request.all(HeaderName::Via) {
+        out.put(b"Via: ");
+        out.put(via);
+        out.put(b"\r\n");
+    }
     out.put(b"From: ");
-    out.put(request.from);
+    out.put(request.from());
     out.put(b"\r\nTo: ");
-    out.put(request.to);
+    out.put(request.to());
     if request.to_tag().is_none() {
         out.put(b";tag=nobody");
     }
 
     out.put(b"\r\nCall-ID: ");
-    out.put(request.call_id);
+    out.put(request.call_id());
     out.put(b"\r\nCSeq: ");
-    out.put_decimal(request.cseq);
-    out.put(b" ");
-    out.put(request.method);
+    out.put(request.first(HeaderName::CSeq).unwrap_or_default());
     out.put(b"\r\n");
 }
 
@@ -97,47 +100,29 @@ pub(super) fn keep_head(
     reference: CallRef,
 ) -> bool {
     head.clear();
-    let lines = request
-        .via
-        .iter()
-        .chain(request.record_route.iter())
-        .all(|line| head.push(line));
+    let copied: [(HeaderName, &[u8]); 2] = [
+        (HeaderName::Via, b"Via: "),
+        (HeaderName::RecordRoute, b"Record-Route: "),
+    ];
+    let lines = copied.into_iter().all(|(name, written)| {
+        request
+            .all(name)
+            .all(|value| head.push(written) && head.push(value) && head.push(b"\r\n"))
+    });
 
     let tag = reference.digits();
-    let cseq = crate::outbox::hex::<10>(decimal_digits(request.cseq));
     let parts: [&[u8]; 11] = [
         b"From: ",
-        request.from,
+        request.from(),
         b"\r\nTo: ",
-        request.to,
+        request.to(),
         b";tag=u",
         &tag,
         b"\r\nCall-ID: ",
-        request.call_id,
+        request.call_id(),
         b"\r\nCSeq: ",
-        &cseq[cseq.iter().position(|digit| *digit != b'0').unwrap_or(9)..],
-        b" INVITE\r\n",
+        request.first(HeaderName::CSeq).unwrap_or_default(),
+        b"\r\n",
     ];
     lines && parts.iter().all(|part| head.push(part))
-}
-
-/// A number whose hex digits are the decimal digits of `number`.
-fn decimal_digits(number: u32) -> u64 {
-    (0..10).fold(0, |digits, place| {
-        digits | u64::from(number / 10_u32.pow(place) % 10) << (4 * place)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decimal_numbers_stand_in_the_head_as_they_came() {
-        for number in [0, 7, 10, 102, 4_294_967_295] {
-            let digits = crate::outbox::hex::<10>(decimal_digits(number));
-            let text = std::str::from_utf8(&digits).expect("digits");
-            assert_eq!(text.parse(), Ok(u64::from(number)), "{number}");
-        }
-    }
 }

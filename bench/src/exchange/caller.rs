@@ -2,15 +2,15 @@
 
 use std::net::SocketAddrV4;
 
-use memchr::memmem;
+use trunkline_sip::wire::Message;
 
 use super::Exchange;
 use super::callee_print::put_response;
 use super::plan::Span;
 use crate::calls::{Call, CallRef, CallerState};
-use crate::digest::Challenge;
+use crate::digest::challenge;
 use crate::due::{Due, DueAction, T1, next_wait};
-use crate::message::{Message, Start};
+use crate::message::{contact_uri, read};
 use crate::tally::Failure;
 
 /// RFC 3261 §17.1.2.2's T2, in microseconds: the longest wait between two transmissions of a BYE or an OPTIONS.
@@ -26,9 +26,6 @@ impl Exchange {
         };
         let call = self.calls.find(reference).expect("the call has just begun");
         call.cseq = 1;
-        if self.plan.reuse_nonce {
-            self.caller.authorize(call);
-        }
         self.send_invite(reference, now);
         true
     }
@@ -63,16 +60,20 @@ impl Exchange {
 
     /// Handles a datagram for the caller.
     pub fn caller_received(&mut self, datagram: &[u8], source: SocketAddrV4, now: u64) {
-        let message = match Message::read(datagram) {
+        let message = match read(datagram) {
             Ok(message) => message,
             Err(fault) => return self.tally.malformed(fault),
         };
-        match (message.start, message.method) {
-            (Start::Request(method), _) => self.caller_request(method, &message, source, now),
-            (Start::Response(status), b"INVITE") => self.invite_response(status, &message, now),
-            (Start::Response(status), b"BYE") => self.bye_response(status, &message, now),
-            (Start::Response(status), b"OPTIONS") => self.probe_response(status, &message, now),
-            (Start::Response(_), _) => {}
+        if message.is_request() {
+            return self.caller_request(&message, source, now);
+        }
+
+        let status = message.status();
+        match message.method_token() {
+            b"INVITE" => self.invite_response(status, &message, now),
+            b"BYE" => self.bye_response(status, &message, now),
+            b"OPTIONS" => self.probe_response(status, &message, now),
+            _ => {}
         }
     }
 
@@ -137,14 +138,14 @@ impl Exchange {
     }
 
     fn invite_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
-        let found = CallRef::read(message.call_id)
+        let found = CallRef::read(message.call_id())
             .and_then(|reference| Some((reference, self.calls.find(reference)?.invite_state())));
         let Some((reference, (state, cseq))) = found else {
             return self.stray_response(status, message);
         };
 
         // An answer to the INVITE before the challenge may come late, and must not decide the new INVITE.
-        let current = message.cseq == u32::from(cseq);
+        let current = message.cseq().number == u32::from(cseq);
         match (state, status) {
             (CallerState::Inviting | CallerState::Proceeding, 100..=199) if current => {
                 self.proceeding(reference)
@@ -185,7 +186,7 @@ impl Exchange {
 
         let (tag, target) = (
             message.to_tag().unwrap_or_default(),
-            message.contact_uri().unwrap_or_default(),
+            contact_uri(message).unwrap_or_default(),
         );
         let kept = call.remote_tag.set(tag) & call.remote_target.set(target);
         if !kept || tag.is_empty() || target.is_empty() {
@@ -194,6 +195,7 @@ impl Exchange {
         }
 
         call.caller = CallerState::Talking;
+        self.tally.answered += 1;
         if call.measured {
             self.tally.set_up.record(now.saturating_sub(call.scheduled));
         }
@@ -229,33 +231,22 @@ impl Exchange {
             return;
         };
 
-        let stale = message
-            .authenticate
-            .iter()
-            .any(|value| memmem::find(value, b"stale=true").is_some());
-        let challenge = message.authenticate.iter().find_map(Challenge::read);
         // The CSeq bounds the answers: the call fails with a daemon that calls every nonce stale.
-        let may_answer = call.cseq < LAST_CSEQ && (stale || !call.authorized);
-        let Some(challenge) = challenge.filter(|_| may_answer) else {
-            let failure = if call.authorized {
-                Failure::Refused(401)
-            } else {
-                Failure::Challenge
-            };
-            self.fail(reference, failure);
-            return self.caller_done(reference, now);
-        };
-
-        // If many calls find one nonce stale, the first brings the new one for all.
-        let newer = self.plan.reuse_nonce && self.caller.knows_newer(call);
-        if !newer && !self.caller.learn(&challenge) {
-            self.fail(reference, Failure::Challenge);
-            return self.caller_done(reference, now);
+        let is_first = call.credentials.is_empty();
+        let challenge = challenge(message)
+            .filter(|challenge| call.cseq < LAST_CSEQ && (challenge.stale || is_first));
+        if challenge.is_some_and(|challenge| self.caller.authorize((reference, call), &challenge)) {
+            call.cseq += 1;
+            return self.send_invite(reference, now);
         }
 
-        call.cseq += 1;
-        self.caller.authorize(call);
-        self.send_invite(reference, now);
+        let failure = if is_first {
+            Failure::Challenge
+        } else {
+            Failure::Refused(401)
+        };
+        self.fail(reference, failure);
+        self.caller_done(reference, now);
     }
 
     fn refused(&mut self, reference: CallRef, status: u16, message: &Message<'_>, now: u64) {
@@ -277,7 +268,7 @@ impl Exchange {
     }
 
     fn bye_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
-        let Some(reference) = CallRef::read(message.call_id) else {
+        let Some(reference) = CallRef::read(message.call_id()) else {
             return;
         };
         let state = self.calls.find(reference).map(|call| call.caller);
@@ -292,7 +283,7 @@ impl Exchange {
     }
 
     fn probe_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
-        let Some(reference) = CallRef::read(message.call_id) else {
+        let Some(reference) = CallRef::read(message.call_id()) else {
             return;
         };
         let Some(call) = self
@@ -314,15 +305,9 @@ impl Exchange {
     }
 
     /// Handles a request to the caller. A BYE during the talk fails the call. Requests other than ACK, BYE and OPTIONS count as unexpected.
-    fn caller_request(
-        &mut self,
-        method: &[u8],
-        message: &Message<'_>,
-        source: SocketAddrV4,
-        now: u64,
-    ) {
+    fn caller_request(&mut self, message: &Message<'_>, source: SocketAddrV4, now: u64) {
         let out = &mut self.caller_out;
-        match method {
+        match message.method_token() {
             b"ACK" => return,
             b"BYE" => put_response(out, b"200 OK", message, source),
             b"OPTIONS" => return put_response(out, b"200 OK", message, source),

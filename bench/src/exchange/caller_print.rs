@@ -2,10 +2,13 @@
 
 use std::net::SocketAddrV4;
 
+use trunkline_sip::auth::Challenge;
+use trunkline_sip::wire::{HeaderName, Message};
+
 use super::plan::Parties;
-use crate::calls::{Call, CallRef, InlineOctets};
-use crate::digest::{Account, Challenge, md5_hex};
-use crate::message::Message;
+use crate::calls::{Call, CallRef};
+use crate::digest::Account;
+use crate::message::{MARK, contact_uri};
 use crate::outbox::Outbox;
 use crate::template::Template;
 
@@ -17,10 +20,7 @@ const SUPPORTED: &str = "Supported: 100rel, timer, replaces, norefersub\r\n";
 pub(super) struct Caller {
     server: SocketAddrV4,
     uri: Vec<u8>,
-    ha2: [u8; 32],
     account: Account,
-    nonce: InlineOctets<128>,
-    nonce_count: u32,
     invite: Template,
     invite_tail: Vec<u8>,
     pub(super) body: Vec<u8>,
@@ -37,10 +37,10 @@ impl Caller {
         let body = offer(parties.caller);
         Self {
             server: parties.server,
-            ha2: md5_hex(&[b"INVITE", lines.uri.as_bytes()]),
-            account: Account::new(&parties.user, &parties.password),
-            nonce: InlineOctets::default(),
-            nonce_count: 0,
+            account: Account {
+                user: parties.user.clone(),
+                password: parties.password.clone(),
+            },
             invite: lines.invite(),
             invite_tail: format!(
                 "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
@@ -64,15 +64,10 @@ impl Caller {
     ) {
         self.invite
             .put(out, reference, call.cseq, reference.index() % callers);
-        if call.authorized {
-            self.account.put(
-                out,
-                &self.uri,
-                &self.ha2,
-                call.nonce.as_bytes(),
-                call.nonce_count,
-                reference.bits(),
-            );
+        if !call.credentials.is_empty() {
+            out.put(b"Authorization: ");
+            out.put(call.credentials.as_bytes());
+            out.put(b"\r\n");
         }
         out.put(&self.invite_tail);
         out.end(self.server);
@@ -123,27 +118,27 @@ impl Caller {
         out.put(&self.uri);
         out.put(b" SIP/2.0\r\n");
         // RFC 3261 §17.1.1.3: a single Via, the top one of the INVITE, which the response repeats first.
-        response.via.iter().take(1).for_each(|via| out.put(via));
-        put_from_response(out, response, response.cseq, b"ACK");
+        out.put(b"Via: ");
+        out.put(response.first(HeaderName::Via).unwrap_or_default());
+        out.put(b"\r\n");
+        put_from_response(out, response, response.cseq().number, b"ACK");
         out.end(self.server);
     }
 
     /// Prints ACK and BYE for a 2xx whose call is over.
     pub(super) fn put_unwanted(&self, out: &mut Outbox, response: &Message<'_>) {
-        let Some(target) = response.contact_uri() else {
+        let Some(target) = contact_uri(response) else {
             return;
         };
 
-        for (method, cseq, branch) in [
-            (b"ACK", response.cseq, b"a"),
-            (b"BYE", response.cseq + 1, b"b"),
-        ] {
+        let (call_id, cseq) = (response.call_id(), response.cseq().number);
+        for (method, cseq, branch) in [(b"ACK", cseq, b"a"), (b"BYE", cseq + 1, b"b")] {
             out.put(method);
             out.put(b" ");
             out.put(target);
             out.put(b" SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bKun");
             // The first 16 octets of the Call-ID name the call, so that the branch is this call's alone.
-            out.put(&response.call_id[..response.call_id.len().min(16)]);
+            out.put(&call_id[..call_id.len().min(16)]);
             out.put(branch);
             out.put(b"\r\n");
             put_from_response(out, response, cseq, method);
@@ -151,30 +146,17 @@ impl Caller {
         }
     }
 
-    /// Gives the next INVITE of `call` credentials with the shared nonce; false if there is none yet.
-    pub(super) fn authorize(&mut self, call: &mut Call) -> bool {
-        if self.nonce.as_bytes().is_empty() {
-            return false;
-        }
-        self.nonce_count += 1;
-        call.nonce = self.nonce;
-        call.nonce_count = self.nonce_count;
-        call.authorized = true;
-        true
-    }
-
-    /// Returns true if the shared nonce isn't the one with which `call` was challenged.
-    pub(super) fn knows_newer(&self, call: &Call) -> bool {
-        let shared = self.nonce.as_bytes();
-        let challenged_over = call.authorized.then(|| call.nonce.as_bytes());
-        !shared.is_empty() && challenged_over != Some(shared)
-    }
-
-    /// Stores a new nonce; false if it is too long.
-    pub(super) fn learn(&mut self, challenge: &Challenge<'_>) -> bool {
-        self.account.learn(challenge);
-        self.nonce_count = 0;
-        self.nonce.set(challenge.nonce)
+    /// Gives the next INVITE of `call` the answer to a challenge; false if there is none, or it is too long.
+    pub(super) fn authorize(
+        &self,
+        (reference, call): (CallRef, &mut Call),
+        challenge: &Challenge<'_>,
+    ) -> bool {
+        let cnonce = format!("{:016x}", reference.bits());
+        let value = self
+            .account
+            .authorization(challenge, "INVITE", &self.uri, &cnonce);
+        value.is_some_and(|value| call.credentials.set(value.as_bytes()))
     }
 }
 
@@ -222,7 +204,7 @@ impl Lines {
             "INVITE {uri} SIP/2.0\r\n{via}{from}{to}\r\nContact: <sip:trunk@{own}>\r\n{ids}\
              Allow: OPTIONS, REGISTER, SUBSCRIBE, NOTIFY, PUBLISH, INVITE, ACK, BYE, CANCEL, UPDATE, PRACK, MESSAGE, REFER, INFO\r\n\
              {SUPPORTED}Session-Expires: 1800\r\nMin-SE: 90\r\n\
-             P-Asserted-Identity: \"Load {{caller}}\" <sip:+49301{{caller}}@{own}>\r\nX-Bench-Call: {{call}}\r\n{AGENT}"
+             P-Asserted-Identity: \"Load {{caller}}\" <sip:+49301{{caller}}@{own}>\r\n{MARK}: {{call}}\r\n{AGENT}"
         ))
     }
 
@@ -264,9 +246,9 @@ impl Lines {
 
 fn put_from_response(out: &mut Outbox, response: &Message<'_>, cseq: u32, method: &[u8]) {
     let lines: [(&[u8], &[u8]); 3] = [
-        (b"From: ", response.from),
-        (b"To: ", response.to),
-        (b"Call-ID: ", response.call_id),
+        (b"From: ", response.from()),
+        (b"To: ", response.to()),
+        (b"Call-ID: ", response.call_id()),
     ];
     for (name, value) in lines {
         out.put(name);

@@ -3,85 +3,89 @@
 
 use std::net::SocketAddrV4;
 
+use trunkline_sip::auth::{
+    self, Algorithm, Challenge, LIFETIME, NonceKeys, NonceSource, NonceWindow, Nonces, Policy,
+    Secret, Verdict, verify,
+};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+
 use super::callee_print::put_response_head;
-use crate::digest::md5_hex;
-use crate::message::{Message, attributes, unquoted};
-use crate::outbox::{Outbox, hex};
+use crate::outbox::Outbox;
 
-const REALM: &[u8] = b"trunkline-bench";
+const REALM: &str = "trunkline-bench";
+/// Most nonces that the window remembers.
+const NONCES: usize = 1 << 20;
 
-/// A verifier for one account. Every challenge has a new nonce, and the nonce used last accepts only rising counts.
+/// A verifier for one account.
 #[derive(Debug)]
 pub struct Gate {
-    ha1: [u8; 32],
-    /// Number of the newest nonce.
-    issued: u32,
-    /// Number of the nonce used last, and its highest count.
-    last: (u32, u32),
+    secret: Secret,
+    nonces: Nonces,
+    window: NonceWindow,
+    entropy: Entropy,
 }
 
 impl Gate {
     /// A gate for one account.
     pub fn new(user: &str, password: &str) -> Self {
+        let keys = NonceKeys {
+            node: [1; 32],
+            deployment: [2; 32],
+        };
         Self {
-            ha1: md5_hex(&[user.as_bytes(), REALM, password.as_bytes()]),
-            issued: 0,
-            last: (0, 0),
+            secret: Secret::new(user, REALM, password),
+            nonces: Nonces::new(keys, LIFETIME),
+            window: NonceWindow::new(LIFETIME, NONCES),
+            entropy: Entropy::from_seed([3; 32]),
         }
     }
 
-    /// Returns true if the request's credentials are right and, with the nonce used last, their count is a new highest one.
-    pub(super) fn admits(&mut self, request: &Message<'_>) -> bool {
-        let Some((nonce, count)) = self.check(request.authorization) else {
-            return false;
-        };
-        if nonce == self.last.0 && count <= self.last.1 {
-            return false;
-        }
-        self.last = (nonce, count);
-        true
-    }
-
-    /// Returns the number of the nonce and the nonce count (`nc`), if the nonce is ours and the response is right.
-    fn check(&self, authorization: &[u8]) -> Option<(u32, u32)> {
-        let list = authorization.strip_prefix(b"Digest ")?;
-        let value = |wanted: &[u8]| {
-            attributes(list)
-                .find(|(name, _)| *name == wanted)
-                .map(|(_, value)| unquoted(value))
-        };
-        let number =
-            |digits: &[u8]| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
-        let (nonce, count, cnonce) = (value(b"nonce")?, value(b"nc")?, value(b"cnonce")?);
-        let issued = number(nonce.get(..8)?)?;
-        let ha2 = md5_hex(&[b"INVITE", value(b"uri")?]);
-        let expected = md5_hex(&[&self.ha1, nonce, count, cnonce, b"auth", &ha2]);
-        (issued <= self.issued && nonce == nonce_of(issued) && value(b"response")? == expected)
-            .then_some((issued, number(count)?))
-    }
-
-    pub(super) fn put_challenge(
+    /// Returns true if the request's credentials are right, and otherwise prints a challenge.
+    pub(super) fn admits(
         &mut self,
         out: &mut Outbox,
         request: &Message<'_>,
-        to: SocketAddrV4,
-    ) {
-        self.issued += 1;
-        put_response_head(out, b"401 Unauthorized", request);
-        let parts: [&[u8]; 5] = [
-            b"WWW-Authenticate: Digest realm=\"",
-            REALM,
-            b"\", nonce=\"",
-            &nonce_of(self.issued),
-            b"\", qop=\"auth\", algorithm=MD5\r\nContent-Length: 0\r\n\r\n",
-        ];
-        parts.iter().for_each(|part| out.put(part));
-        out.end(to);
-    }
-}
+        peer: SocketAddrV4,
+        now: u64,
+    ) -> bool {
+        // The engine's clock begins at 0, and the window takes no nonce of the first part of a lifetime.
+        let now = Moment::from_micros(now) + LIFETIME;
+        let source = NonceSource::of(&Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: peer.into(),
+            peer: peer.into(),
+        });
+        let policy = Policy {
+            algorithms: &[Algorithm::Md5],
+            source,
+        };
+        let verdict = auth::credentials(request, REALM).map(|credentials| {
+            let (secret, nonces, window) = (&self.secret, &self.nonces, &self.window);
+            verify(&credentials, request, secret, nonces, window, policy, now)
+        });
+        if verdict == Some(Verdict::Ok) {
+            return true;
+        }
 
-fn nonce_of(number: u32) -> [u8; 40] {
-    let digits = hex::<8>(u64::from(number));
-    let rest = md5_hex(&[b"nonce", &digits]);
-    std::array::from_fn(|at| if at < 8 { digits[at] } else { rest[at - 8] })
+        let nonce = self.nonces.issue(0, source, &mut self.entropy, now);
+        let challenge = Challenge {
+            realm: REALM.as_bytes(),
+            nonce: nonce.as_bytes(),
+            opaque: None,
+            algorithm: Some(b"MD5"),
+            qop: Some(b"auth"),
+            stale: verdict == Some(Verdict::Stale),
+        };
+        put_response_head(out, b"401 Unauthorized", request);
+        out.put(b"WWW-Authenticate: ");
+        out.put(challenge.to_string().as_bytes());
+        out.put(b"\r\nContent-Length: 0\r\n\r\n");
+        out.end(peer);
+        false
+    }
 }

@@ -18,8 +18,6 @@ pub struct Plan {
     pub ring: Span,
     /// Time between ACK and BYE.
     pub talk: Span,
-    /// True to use one nonce for many calls instead of a 401 for each.
-    pub reuse_nonce: bool,
     /// True if the callee expects the daemon's context headers.
     pub context: bool,
     /// Time after which an INVITE without a final response counts as failed and is cancelled, in microseconds. Held calls ring beyond it.
@@ -33,7 +31,6 @@ impl Default for Plan {
         Self {
             ring: Span::For(0),
             talk: Span::For(0),
-            reuse_nonce: false,
             context: true,
             patience: 70_000_000,
             callers: 1_000,

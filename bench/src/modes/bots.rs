@@ -207,7 +207,7 @@ pub(super) fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialle
 /// Makes the calls while the load runs, since the bots have to answer meanwhile.
 pub(super) fn set_up(
     load: &mut VoiceLoad,
-    mut dialler: Dialler,
+    dialler: Dialler,
     calls: u16,
     tell: mpsc::Sender<(usize, SocketAddrV4)>,
 ) -> io::Result<()> {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::bench::{Bench, Fault, Setting, report_failures};
-use crate::clock::Clock;
-use crate::daemon::{Announcement, Launch};
-use crate::exchange::{Plan, Span};
+use super::bench::{Fault, Setting, drain, report_failures, run, window};
+use crate::clock::{Clock, seconds};
+use crate::daemon::{Announcement, Daemon, Launch};
+use crate::engine::{Engine, Sockets};
+use crate::exchange::{Parties, Plan, Span};
 use crate::http;
+use crate::kernel::pin_to;
 use crate::pace::Pace;
 use crate::process::cpu_seconds;
 use crate::report::Report;
@@ -62,11 +64,11 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
     let Pages {
         pages,
         rate,
-        seconds,
+        seconds: span,
         turns,
     } = load;
     let title = format!(
-        "console: {pages} live pages at {rate} calls/s, {seconds} s, {turns} turns with and without"
+        "console: {pages} live pages at {rate} calls/s, {span} s, {turns} turns with and without"
     );
     let mut report = Report::new(title);
 
@@ -116,9 +118,73 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
 /// CPU of the daemon in cores, at the rate.
 fn cores(bench: &mut Bench, load: Pages, report: &mut Report) -> io::Result<f64> {
     let mut pace = Pace::rate(load.rate, bench.engine.now());
-    let measured = bench.measure(&mut pace, load.seconds)?;
+    let cores = bench.measure(&mut pace, load.seconds)?;
     report_failures(report, &bench.engine.exchange.tally);
-    Ok(measured.cpu / measured.seconds)
+    Ok(cores)
+}
+
+/// A daemon under load.
+struct Bench {
+    daemon: Daemon,
+    engine: Engine,
+    warm_up: u64,
+    _data: TempDir,
+}
+
+impl Bench {
+    /// Starts a daemon whose agent is our callee.
+    fn start(setting: &Setting, plan: Plan) -> Result<Self, Fault> {
+        let data = TempDir::new()?;
+        let sockets = Sockets::bind()?;
+        let daemon = Launch {
+            binary: setting.daemon.clone(),
+            data_dir: data.path().join("trunkline"),
+            runtime: Some(sockets.callee()?),
+            core: setting.cores.map(|(daemon, _)| daemon),
+            is_raised: true,
+            environment: setting.environment.clone(),
+        }
+        .start()?;
+        // Starting the daemon has left this thread on the daemon's core.
+        if let Some((_, own)) = setting.cores {
+            pin_to(own)?;
+        }
+
+        let parties = Parties {
+            server: daemon.sip,
+            caller: sockets.caller()?,
+            callee: sockets.callee()?,
+            user: daemon.announcement.trunk.auth_username.clone(),
+            password: daemon.announcement.trunk.auth_password.clone(),
+            number: daemon.announcement.phone_number.clone(),
+        };
+
+        let plan = Plan {
+            callers: setting.callers,
+            ..plan
+        };
+
+        let engine = Engine::new(sockets, &parties, plan, None, setting.room);
+        Ok(Self {
+            daemon,
+            engine,
+            warm_up: setting.warm_up,
+            _data: data,
+        })
+    }
+
+    /// Warms up, then measures for `span` seconds; returns the daemon's CPU, in cores.
+    fn measure(&mut self, pace: &mut Pace, span: u64) -> io::Result<f64> {
+        self.engine.exchange.measuring = false;
+        run(&mut self.engine, pace, seconds(self.warm_up));
+        let cpu = cpu_seconds(self.daemon.pid())?;
+        let measured = window(&mut self.engine, pace, span)?;
+        let cpu = cpu_seconds(self.daemon.pid())? - cpu;
+        // Calls that began in the window may still fail, which the tally counts. The CPU that they take now isn't the
+        // window's.
+        drain(&mut self.engine);
+        Ok(cpu / measured.seconds)
+    }
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -63,8 +63,6 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
     drop(launch.start()?);
     let rows = Rows {
         orgs,
-        contacts: 0,
-        handoffs: 0,
         agents,
         numbers: orgs * numbers,
     };

@@ -133,7 +133,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
 
 /// Calls, and calls again whenever the call has ended, until the load is over.
 fn call_again(
-    mut phone: Dialler,
+    phone: Dialler,
     from: usize,
     tell: &mpsc::Sender<(usize, SocketAddrV4)>,
     ended: &mpsc::Receiver<()>,

@@ -2,8 +2,10 @@
 
 use std::io;
 
-use super::bench::{Bench, drain, make, report_failures, run};
+use super::bench::run;
 use crate::clock::seconds;
+use crate::daemon::Daemon;
+use crate::engine::Engine;
 use crate::pace::Pace;
 use crate::process::{Memory, memory};
 use crate::report::Report;
@@ -12,8 +14,6 @@ use crate::report::Report;
 const ALLOWED: u64 = 40;
 /// Longest time that a run waits for state to go, in seconds. After it the run goes on all the same.
 const PATIENCE: u64 = 75;
-/// Number of calls before the memory is first measured.
-const FIRST: u64 = 1_000;
 const ALIVE: [&str; 3] = [
     "trunkline_calls_active",
     "trunkline_sip_dialogs",
@@ -22,75 +22,54 @@ const ALIVE: [&str; 3] = [
 /// Octets by which memory may have grown, besides a quarter of its size before, and still count as freed.
 const SLACK: u64 = 16 << 20;
 
-impl Bench {
-    /// Measures the memory before a load: after a few calls, so that the daemon's one-time allocations don't count, and
-    /// once no state of them is left.
-    pub(super) fn settle(&mut self, report: &mut Report) -> io::Result<Memory> {
-        make(&mut self.engine, FIRST, 500.0);
-        drain(&mut self.engine);
-        // Taken out of the tally, so that the figures of the run don't contain these calls.
-        report_failures(report, &std::mem::take(&mut self.engine.exchange.tally));
-        if !self.leftover {
-            return memory(self.daemon.pid());
-        }
-        self.wait_for_nothing()?;
-        self.memory_at_rest()
+/// Waits until the daemon has no state of its calls, and measures its memory.
+pub(super) fn at_rest(daemon: &Daemon, engine: &mut Engine) -> io::Result<Memory> {
+    wait_for_nothing(daemon, engine)?;
+    // The daemon has time to free what it can.
+    run(engine, &mut Pace::Idle, seconds(5));
+    memory(daemon.pid())
+}
+
+/// Waits until calls, dialogs and transactions are gone; reports how long that took, and how the memory compares with that before the load.
+pub(super) fn check(
+    daemon: &Daemon,
+    engine: &mut Engine,
+    report: &mut Report,
+    before: Memory,
+) -> io::Result<()> {
+    let began = engine.now();
+    let late = wait_for_nothing(daemon, engine)?;
+    report.measure("nothing_left_after_s", (engine.now() - began) as f64 / 1e6);
+    if let Some(late) = late {
+        report.fault(format!(
+            "{ALLOWED} s after the load, the daemon still has:{late}"
+        ));
     }
 
-    /// Waits until calls, dialogs and transactions are gone; reports how long that took, and returns the memory left.
-    pub(super) fn check_leftover(
-        &mut self,
-        report: &mut Report,
-        before: Memory,
-    ) -> io::Result<Memory> {
-        if !self.leftover {
-            return Ok(before);
-        }
-
-        let began = self.engine.now();
-        let late = self.wait_for_nothing()?;
-        report.measure(
-            "nothing_left_after_s",
-            (self.engine.now() - began) as f64 / 1e6,
-        );
-        if let Some(late) = late {
-            report.fault(format!(
-                "{ALLOWED} s after the load, the daemon still has:{late}"
-            ));
-        }
-
-        let after = self.memory_at_rest()?;
-        report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
-        report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
-        if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
-            report.fault("the daemon hasn't freed the memory of the load");
-        }
-
-        Ok(after)
+    let after = at_rest(daemon, engine)?;
+    report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
+    report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
+    if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
+        report.fault("the daemon hasn't freed the memory of the load");
     }
+    Ok(())
+}
 
-    /// Measures the memory after the daemon has had time to free what it can.
-    fn memory_at_rest(&mut self) -> io::Result<Memory> {
-        run(&mut self.engine, &mut Pace::Idle, seconds(5));
-        memory(self.daemon.pid())
-    }
-
-    /// Waits until no state is left, at most for [`PATIENCE`]; returns the state that was left after [`ALLOWED`].
-    fn wait_for_nothing(&mut self) -> io::Result<Option<String>> {
-        let began = self.engine.now();
-        let mut late = None;
-        loop {
-            let left = left(&self.daemon.metrics()?);
-            let waited = self.engine.now() - began;
-            if left.is_empty() || waited > seconds(PATIENCE) {
-                return Ok(late);
-            }
-            // The wait goes on beyond the allowance, so that the report can say how late the state went.
-            if waited > seconds(ALLOWED) {
-                late.get_or_insert(left);
-            }
-            run(&mut self.engine, &mut Pace::Idle, seconds(1) / 2);
+/// Waits until no state is left, at most for [`PATIENCE`]; returns the state that was left after [`ALLOWED`].
+fn wait_for_nothing(daemon: &Daemon, engine: &mut Engine) -> io::Result<Option<String>> {
+    let began = engine.now();
+    let mut late = None;
+    loop {
+        let left = left(&daemon.metrics()?);
+        let waited = engine.now() - began;
+        if left.is_empty() || waited > seconds(PATIENCE) {
+            return Ok(late);
         }
+        // The wait goes on beyond the allowance, so that the report can say how late the state went.
+        if waited > seconds(ALLOWED) {
+            late.get_or_insert(left);
+        }
+        run(engine, &mut Pace::Idle, seconds(1) / 2);
     }
 }
 

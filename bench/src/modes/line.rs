@@ -14,7 +14,9 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::bench::{Fault, Setting, describe_times, describe_wire, drain, make, run, window};
+use super::bench::{Fault, Setting, describe_times, describe_wire, drain, make, window};
+use super::held::{Phase, held};
+use super::leftover;
 use crate::clock::{Clock, seconds};
 use crate::daemon::{Daemon, Launch};
 use crate::engine::{Engine, Sockets};
@@ -23,7 +25,7 @@ use crate::http;
 use crate::kamailio::{self, Kamailio};
 use crate::kernel::pin_to;
 use crate::pace::Pace;
-use crate::process::{ThreadTimes, cpu_seconds, memory, thread_cpu};
+use crate::process::{ThreadTimes, cpu_seconds, thread_cpu};
 use crate::report::Report;
 use crate::syncs::Syncs;
 use crate::tally::Failure;
@@ -39,13 +41,13 @@ pub enum Shape {
     Overload(f64),
     /// OPTIONS, so many at once.
     Options(usize),
-    /// So many established calls, for the memory of each.
-    Held(u64),
+    /// So many calls in one phase, for the memory of each.
+    Held(Phase, u64),
 }
 
 /// Server under load.
 #[derive(Debug)]
-enum Server {
+pub(super) enum Server {
     Trunkline(Box<Daemon>),
     Kamailio(Kamailio),
 }
@@ -57,16 +59,12 @@ const WARM_UP: u64 = 2_000;
 const WARM_UP_RATE: f64 = 500.0;
 /// Longest time from the last BYE until every call must be a row, in seconds.
 const RECORDED: u64 = 5;
-/// Calls a second with which held calls begin and end.
-const HELD_RATE: f64 = 1_000.0;
-/// Seconds after which the transactions of a set-up are gone (64·T1), and some more.
-const SETTLED: u64 = 36;
 
-/// Runs one line against a new server.
+/// Runs one line against a new server, for `span` seconds, with calls that talk for so many milliseconds.
 ///
 /// # Errors
 /// There is no server to load.
-pub fn line(setting: &Setting, shape: Shape, span: u64) -> Result<Report, Fault> {
+pub fn line(setting: &Setting, shape: Shape, span: u64, talk_ms: u64) -> Result<Report, Fault> {
     let data = TempDir::new_in(&setting.scratch)?;
     let sockets = Sockets::bind()?;
     let (server, parties) = start(setting, data.path(), &sockets)?;
@@ -78,9 +76,10 @@ pub fn line(setting: &Setting, shape: Shape, span: u64) -> Result<Report, Fault>
         callers: setting.callers,
         // A proxy adds no context.
         context: matches!(server, Server::Trunkline(_)),
+        talk: Span::For(talk_ms * 1_000),
         ..Plan::default()
     };
-    let mut engine = Engine::new(sockets, &parties, plan.clone(), None, setting.room);
+    let mut engine = Engine::new(sockets, &parties, plan, None, setting.room);
     let mut line = Line {
         server,
         database: data.path().join("trunkline/trunkline.db"),
@@ -90,35 +89,54 @@ pub fn line(setting: &Setting, shape: Shape, span: u64) -> Result<Report, Fault>
     make(&mut engine, WARM_UP, WARM_UP_RATE);
     drain(&mut engine);
     if engine.exchange.tally.failed() > 0 {
-        line.failures(&engine, shape);
+        line.failures(&engine, false);
         return Ok(line.report);
     }
     line.recorded(WARM_UP)?;
     engine.exchange.tally = Default::default();
+    let before = match &line.server {
+        Server::Trunkline(daemon) if setting.leftover => {
+            Some(leftover::at_rest(daemon, &mut engine)?)
+        }
+        Server::Trunkline(_) | Server::Kamailio(_) => None,
+    };
 
+    let is_overload = matches!(shape, Shape::Overload(_));
     match shape {
         Shape::Closed(concurrency) => {
-            line.calls(&mut engine, &mut Pace::Closed { concurrency }, span)?
+            let pace = Pace::Closed { concurrency };
+            line.calls(&mut engine, is_overload, pace, span)?;
         }
         Shape::Rate(rate) | Shape::Overload(rate) => {
-            let mut pace = Pace::rate(rate, engine.now());
-            line.calls(&mut engine, &mut pace, span)?;
+            let pace = Pace::rate(rate, engine.now());
+            line.calls(&mut engine, is_overload, pace, span)?;
         }
         Shape::Options(concurrency) => line.options(&mut engine, concurrency, span)?,
-        Shape::Held(calls) => {
-            engine.exchange.set_plan(Plan {
-                talk: Span::Held,
-                ..plan
-            });
-            line.held(&mut engine, calls)?;
-        }
+        Shape::Held(phase, calls) => match &line.server {
+            Server::Trunkline(daemon) => {
+                held(daemon, &mut engine, &mut line.report, (phase, calls))?;
+                line.recorded(WARM_UP + engine.exchange.tally.answered)?;
+                line.promises(&engine, is_overload)?;
+            }
+            // Its processes share memory, of which each counts what it has touched.
+            Server::Kamailio(_) => line
+                .report
+                .fault("the memory of Kamailio's calls isn't measured"),
+        },
     }
 
-    line.failures(&engine, shape);
+    line.failures(&engine, is_overload);
+    if let (Server::Trunkline(daemon), Some(before)) = (&line.server, before) {
+        leftover::check(daemon, &mut engine, &mut line.report, before)?;
+    }
     Ok(line.report)
 }
 
-fn start(setting: &Setting, data: &Path, sockets: &Sockets) -> Result<(Server, Parties), Fault> {
+pub(super) fn start(
+    setting: &Setting,
+    data: &Path,
+    sockets: &Sockets,
+) -> Result<(Server, Parties), Fault> {
     let (caller, callee) = (sockets.caller()?, sockets.callee()?);
     let core = setting.cores.map(|(server, _)| server);
     if let Some(folder) = &setting.kamailio {
@@ -137,19 +155,23 @@ fn start(setting: &Setting, data: &Path, sockets: &Sockets) -> Result<(Server, P
     // The limits are raised for the seeding alone.
     seed(&launch(setting, data, callee, many_requests()).start()?)?;
     let daemon = launch(setting, data, callee, []).start()?;
-    let parties = Parties {
-        server: daemon.sip,
-        caller,
-        callee,
-        user: daemon.announcement.trunk.auth_username.clone(),
-        password: daemon.announcement.trunk.auth_password.clone(),
-        number: daemon.announcement.phone_number.clone(),
-    };
+    let parties = parties(&daemon, sockets)?;
     Ok((Server::Trunkline(Box::new(daemon)), parties))
 }
 
+pub(super) fn parties(daemon: &Daemon, sockets: &Sockets) -> io::Result<Parties> {
+    Ok(Parties {
+        server: daemon.sip,
+        caller: sockets.caller()?,
+        callee: sockets.callee()?,
+        user: daemon.announcement.trunk.auth_username.clone(),
+        password: daemon.announcement.trunk.auth_password.clone(),
+        number: daemon.announcement.phone_number.clone(),
+    })
+}
+
 /// A daemon with its default configuration but for these settings.
-fn launch(
+pub(super) fn launch(
     setting: &Setting,
     data: &Path,
     callee: SocketAddrV4,
@@ -190,10 +212,10 @@ fn seed(daemon: &Daemon) -> io::Result<()> {
 }
 
 /// A line in progress: its server, and its figures so far.
-struct Line {
-    server: Server,
-    database: PathBuf,
-    report: Report,
+pub(super) struct Line {
+    pub(super) server: Server,
+    pub(super) database: PathBuf,
+    pub(super) report: Report,
 }
 
 impl Line {
@@ -215,21 +237,27 @@ impl Line {
         Ok((whole, threads))
     }
 
-    fn calls(&mut self, engine: &mut Engine, pace: &mut Pace, span: u64) -> Result<(), Fault> {
+    fn calls(
+        &mut self,
+        engine: &mut Engine,
+        is_overload: bool,
+        mut pace: Pace,
+        span: u64,
+    ) -> Result<(), Fault> {
         let syncs = match &self.server {
             Server::Trunkline(daemon) => Syncs::count(daemon.pid()),
             Server::Kamailio(_) => None,
         };
         let (cpu, threads) = self.cpu()?;
-        let measured = window(engine, pace, span)?;
+        let measured = window(engine, &mut pace, span)?;
         // From here on no call begins, and those that are up end.
         drain(engine);
-        let completed = engine.exchange.tally.completed;
-        // What was answered and failed otherwise has a row as well, so there may be more.
-        let waited = self.recorded(WARM_UP + completed)?;
-
-        let calls = completed.max(1) as f64;
+        let tally = &engine.exchange.tally;
+        let waited = self.recorded(WARM_UP + tally.answered)?;
         let (cpu_after, threads_after) = self.cpu()?;
+        self.promises(engine, is_overload)?;
+
+        let calls = tally.completed.max(1) as f64;
         let spent = cpu_after - cpu;
         self.report.measure("calls_per_second", measured.rate());
         self.report.measure("cpu_ms_a_call", spent * 1e3 / calls);
@@ -237,25 +265,28 @@ impl Line {
             "cpu_us_by_thread",
             by_thread(&threads, &threads_after, calls),
         );
-        describe_times(&mut self.report, &engine.exchange.tally);
+        describe_times(&mut self.report, tally);
         self.report
             .measure("generator_cores_busy", measured.own_cpu / measured.seconds);
         if let Pace::Rate { lag, .. } = pace {
             self.report
-                .measure("generator_lag_max_ms", *lag as f64 / 1e3);
+                .measure("generator_lag_max_ms", lag as f64 / 1e3);
         }
         if let Some(syncs) = syncs.and_then(Syncs::end) {
             self.report.count("syncs", syncs);
         }
         self.report.measure("recorded_after_s", waited);
-        self.report.count("calls_completed", completed);
-        self.report
-            .count("shed_with_503", engine.exchange.tally.shed);
-        describe_wire(&mut self.report, &engine.exchange.tally);
-        Ok(self.promises()?)
+        self.report.count("calls_begun", tally.started);
+        self.report.count("calls_answered", tally.answered);
+        let share = tally.answered as f64 / tally.started.max(1) as f64;
+        self.report.measure("answered_share", share);
+        self.report.count("calls_completed", tally.completed);
+        self.report.count("shed_with_503", tally.shed);
+        describe_wire(&mut self.report, tally);
+        Ok(())
     }
 
-    fn options(&mut self, engine: &mut Engine, concurrency: usize, span: u64) -> io::Result<()> {
+    fn options(&mut self, engine: &mut Engine, concurrency: usize, span: u64) -> Result<(), Fault> {
         let (cpu, _) = self.cpu()?;
         let measured = window(engine, &mut Pace::Probes { concurrency }, span)?;
         let spent = self.cpu()?.0 - cpu;
@@ -265,56 +296,11 @@ impl Line {
         self.report.measure("cpu_ms_an_options", each);
         describe_times(&mut self.report, &engine.exchange.tally);
         describe_wire(&mut self.report, &engine.exchange.tally);
-        Ok(())
-    }
-
-    fn held(&mut self, engine: &mut Engine, calls: u64) -> io::Result<()> {
-        let Server::Trunkline(daemon) = &self.server else {
-            // Its processes share memory, of which each counts what it has touched.
-            self.report
-                .fault("the memory of Kamailio's calls isn't measured");
-            return Ok(());
-        };
-        let pid = daemon.pid();
-        // The warm-up's transactions end first.
-        run(engine, &mut Pace::Idle, seconds(SETTLED));
-        let before = memory(pid)?;
-        make(engine, calls, HELD_RATE);
-        run(engine, &mut Pace::Idle, seconds(SETTLED));
-        let held = engine.exchange.talking();
-        let up = memory(pid)?;
-        let each = (up.anonymous as f64 - before.anonymous as f64) / held.len().max(1) as f64;
-
-        let began = engine.now();
-        for (at, call) in held.iter().enumerate() {
-            let due = began + (at as f64 / HELD_RATE * 1e6) as u64;
-            while engine.now() < due {
-                engine.turn(due);
-            }
-            let now = engine.now();
-            engine.exchange.hang_up(*call, now);
-        }
-        drain(engine);
-        run(engine, &mut Pace::Idle, seconds(SETTLED));
-        let after = memory(pid)?;
-
-        self.report.count("calls_held", held.len() as u64);
-        self.report
-            .measure("at_rest_mb", before.resident as f64 / 1e6);
-        self.report
-            .measure("at_rest_anonymous_mb", before.anonymous as f64 / 1e6);
-        self.report.measure("bytes_a_call", each);
-        let grown = after.anonymous as f64 - before.anonymous as f64;
-        self.report.measure("kept_after_mb", grown / 1e6);
-        if held.len() as u64 != calls {
-            self.report
-                .fault(format!("{} of {calls} calls are up", held.len()));
-        }
-        Ok(())
+        self.promises(engine, false)
     }
 
     /// Waits until so many answered calls are rows with their end and their decision; returns the seconds that took. A fault if it takes too long.
-    fn recorded(&mut self, expected: u64) -> Result<f64, Fault> {
+    pub(super) fn recorded(&mut self, expected: u64) -> Result<f64, Fault> {
         let Server::Trunkline(_) = &self.server else {
             return Ok(0.0);
         };
@@ -335,29 +321,38 @@ impl Line {
         }
     }
 
-    /// Adds a fault if log lines or messages of traces were left out.
-    fn promises(&mut self) -> io::Result<()> {
+    /// Adds a fault if log lines or messages of traces were left out, or there are more records than answered calls.
+    fn promises(&mut self, engine: &Engine, is_overload: bool) -> Result<(), Fault> {
         let Server::Trunkline(daemon) = &self.server else {
             return Ok(());
         };
         for sample in left_out(&daemon.metrics()?) {
             self.report.fault(format!("left out: {sample}"));
         }
+
+        let answered = WARM_UP + engine.exchange.tally.answered;
+        let found = records(&self.database)?;
+        // Beyond the capacity a 200 may cross the CANCEL of a caller that has waited too long: that call has a record as well.
+        if found > answered && !is_overload {
+            self.report
+                .fault(format!("{found} records of {answered} answered calls"));
+        }
         Ok(())
     }
 
-    fn failures(&mut self, engine: &Engine, shape: Shape) {
+    pub(super) fn failures(&mut self, engine: &Engine, is_overload: bool) {
         for (failure, count) in &engine.exchange.tally.failures {
-            let is_expected = matches!(shape, Shape::Overload(_))
-                && matches!(failure, Failure::Refused(503) | Failure::NoAnswer);
+            let is_expected =
+                is_overload && matches!(failure, Failure::Refused(503) | Failure::NoAnswer);
             if !is_expected {
                 self.report.fault(format!("{count} calls: {failure}"));
             }
         }
-        if let Server::Kamailio(kamailio) = &self.server
-            && !self.report.faults.is_empty()
-        {
-            let log = kamailio.log();
+        let log = match &self.server {
+            Server::Kamailio(kamailio) if !self.report.faults.is_empty() => kamailio.log(),
+            Server::Kamailio(_) | Server::Trunkline(_) => String::new(),
+        };
+        if !log.is_empty() {
             self.report.fault(format!("Kamailio's log ends: {log}"));
         }
     }

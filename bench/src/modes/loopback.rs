@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::bench::{describe_calls, drain, report_failures, run, window};
+use super::bench::{describe_times, describe_wire, drain, report_failures, run, window};
 use crate::clock::seconds;
 use crate::engine::{Engine, Sockets};
 use crate::exchange::{Gate, Parties, Plan};
@@ -63,8 +63,12 @@ pub fn loopback(
     let mut report =
         Report::new("loopback: the generator against itself, a challenge for each call");
     report.measure("calls_per_second", measured.rate());
-    describe_calls(&mut report, &measured, &engine.exchange.tally);
-    report_failures(&mut report, &engine.exchange.tally);
+    report.measure("generator_cores_busy", measured.own_cpu / measured.seconds);
+    let tally = &engine.exchange.tally;
+    describe_times(&mut report, tally);
+    report.count("calls_completed", measured.completed);
+    describe_wire(&mut report, tally);
+    report_failures(&mut report, tally);
     if engine.exchange.live() > 0 {
         report.fault(format!("{} calls never ended", engine.exchange.live()));
     }

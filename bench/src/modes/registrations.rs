@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use trunkline_sip::wire::Message;
 
 use super::bench::{Fault, Setting};
 use crate::clock::{Clock, seconds};
 use crate::daemon::{Daemon, Launch};
-use crate::digest::{Challenge, md5_hex};
+use crate::digest::{Account, challenge};
 use crate::due::{GIVE_UP, T1};
 use crate::histogram::Histogram;
 use crate::http;
 use crate::kernel::{pin_to, widen};
+use crate::message::read;
 use crate::process::{cpu_seconds, memory};
 use crate::report::Report;
 
@@ -136,7 +138,7 @@ fn bindings_shown(daemon: &Daemon) -> io::Result<u64> {
 }
 
 /// Creates orgs with a trunk each; returns the credentials of their PBXs.
-fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> {
+fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<Account>> {
     let post = |path: &str, key: &str, body: &Value| -> io::Result<Value> {
         let (status, text) = http::post(daemon.http, path, key, &body.to_string())?;
         if status != 201 {
@@ -162,15 +164,12 @@ fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> 
         post("/phone/numbers", &key, &json!({"phone_number": number}))?;
         let numbers = json!({"phone_numbers": [number]});
         let trunk = post("/phone/sip/inbound-trunk", &key, &numbers)?;
-        accounts.push((text(&trunk["auth_username"]), text(&trunk["auth_password"])));
+        accounts.push(Account {
+            user: text(&trunk["auth_username"]),
+            password: text(&trunk["auth_password"]),
+        });
     }
     Ok(accounts)
-}
-
-/// Value of the first header line with this name.
-fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 /// One contact of a PBX.
@@ -190,7 +189,7 @@ struct Phones {
     own: SocketAddr,
     server: SocketAddrV4,
     clock: Clock,
-    accounts: Vec<(String, String)>,
+    accounts: Vec<Account>,
     all: Vec<Phone>,
     /// Contacts that wait for an answer, the oldest request first, each with the time of its request.
     waiting: VecDeque<(usize, u64)>,
@@ -202,7 +201,7 @@ struct Phones {
 }
 
 impl Phones {
-    fn new(daemon: &Daemon, accounts: Vec<(String, String)>, contacts: usize) -> io::Result<Self> {
+    fn new(daemon: &Daemon, accounts: Vec<Account>, contacts: usize) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_read_timeout(Some(Duration::from_millis(1)))?;
         widen(&socket, 8 << 20);
@@ -291,7 +290,7 @@ impl Phones {
         let phone = &mut self.all[at];
         phone.cseq += 1;
         let cseq = phone.cseq;
-        let (user, _) = &self.accounts[phone.trunk];
+        let user = &self.accounts[phone.trunk].user;
         phone.request = format!(
             "REGISTER sip:{server} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}x{cseq};rport\r\nMax-Forwards: 70\r\n\
              From: <sip:{user}@{server}>;tag=f{at}\r\nTo: <sip:{user}@{server}>\r\nCall-ID: {at}@bench\r\nCSeq: {cseq} REGISTER\r\n\
@@ -342,45 +341,36 @@ impl Phones {
     }
 
     fn answered(&mut self, datagram: &[u8]) -> io::Result<()> {
-        let Ok(text) = std::str::from_utf8(datagram) else {
+        let Ok(message) = read(datagram) else {
             return Ok(());
         };
-
-        let status = text.get(8..11).and_then(|digits| digits.parse().ok());
-        let cseq = value(text, "CSeq").and_then(|value| value.split(' ').next()?.parse().ok());
-        let at = value(text, "Call-ID").and_then(|id| id.strip_suffix("@bench")?.parse().ok());
-        let (Some(status), Some(cseq), Some(at)) = (status, cseq, at) else {
-            return Ok(());
-        };
-
-        let (status, cseq, at): (u16, u32, usize) = (status, cseq, at);
-        let known = self.all.get(at);
+        let at = std::str::from_utf8(message.call_id())
+            .ok()
+            .and_then(|id| id.strip_suffix("@bench")?.parse::<usize>().ok());
         // A repeated answer to an earlier request must not end the new request.
-        if !known.is_some_and(|phone| phone.is_asking && phone.cseq == cseq) {
+        let is_meant = |at: &usize| {
+            self.all
+                .get(*at)
+                .is_some_and(|phone| phone.is_asking && phone.cseq == message.cseq().number)
+        };
+        let Some(at) = at.filter(is_meant) else {
             return Ok(());
-        }
+        };
 
         let proved = self.all[at].request.contains("\r\nAuthorization: ");
-        let challenge = value(text, "WWW-Authenticate")
-            .filter(|_| !proved)
-            .and_then(|value| Challenge::read(value.as_bytes()));
-
-        match (status, challenge) {
-            (401, Some(challenge)) => {
-                let lines = self.proof(at, &challenge);
-                self.send(at, &lines)
-            }
-            (200, _) => {
+        match message.status() {
+            401 if !proved => match self.proof(at, &message) {
+                Some(lines) => return self.send(at, &lines),
+                None => self.ended(at, false),
+            },
+            200 => {
                 let took = self.clock.now() - self.all[at].began;
                 self.times.record(took);
                 self.ended(at, true);
-                Ok(())
             }
-            _ => {
-                self.ended(at, false);
-                Ok(())
-            }
+            _ => self.ended(at, false),
         }
+        Ok(())
     }
 
     fn ended(&mut self, at: usize, well: bool) {
@@ -393,32 +383,12 @@ impl Phones {
         }
     }
 
-    fn proof(&self, at: usize, challenge: &Challenge<'_>) -> String {
-        let (user, password) = &self.accounts[self.all[at].trunk];
+    /// Returns the line that answers a challenge.
+    fn proof(&self, at: usize, refused: &Message<'_>) -> Option<String> {
+        let account = &self.accounts[self.all[at].trunk];
         let uri = format!("sip:{}", self.server);
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let (realm, nonce) = (text(challenge.realm), text(challenge.nonce));
-        let ha1 = md5_hex(&[user.as_bytes(), challenge.realm, password.as_bytes()]);
-        let ha2 = md5_hex(&[b"REGISTER", uri.as_bytes()]);
-        // Every REGISTER has a nonce of its own, so the count is always 1.
-        let response = md5_hex(&[&ha1, challenge.nonce, b"00000001", b"bench", b"auth", &ha2]);
-        format!(
-            "Authorization: Digest username=\"{user}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{uri}\", \
-             response=\"{}\", algorithm=MD5, cnonce=\"bench\", qop=auth, nc=00000001\r\n",
-            text(&response)
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_are_found_by_their_whole_name() {
-        let answer = "SIP/2.0 200 OK\r\nContact: <sip:a@h>;expires=3\r\nCall-ID: 7@bench\r\nCSeq: 12 REGISTER\r\n\r\n";
-        assert_eq!(value(answer, "Call-ID"), Some("7@bench"));
-        assert_eq!(value(answer, "CSeq"), Some("12 REGISTER"));
-        assert_eq!(value(answer, "C"), None);
+        let value =
+            account.authorization(&challenge(refused)?, "REGISTER", uri.as_bytes(), "bench")?;
+        Some(format!("Authorization: {value}\r\n"))
     }
 }
