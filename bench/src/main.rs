@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
 use trunkline_bench::modes::{
-    self, Attack, Fault, Fleet, Pages, Phase, Setting, Shape, Size, Talk,
+    self, Attack, Counted, Fault, Fleet, Pages, Phase, Setting, Shape, Size, Talk,
 };
 use trunkline_bench::report::Report;
 
@@ -144,6 +144,21 @@ enum Run {
         /// Milliseconds between ACK and BYE.
         #[arg(long, default_value_t = 0)]
         talk_ms: u64,
+    },
+    /// User instructions of a call over all threads, counted by callgrind; needs valgrind.
+    Instructions {
+        /// Another daemon's program, to compare with.
+        #[arg(long)]
+        against: Option<PathBuf>,
+        /// Calls that count.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        calls: u64,
+        /// Calls a second.
+        #[arg(long, default_value = "50", value_parser = positive)]
+        rate: f64,
+        /// Folder to keep the profiles in, for callgrind_annotate.
+        #[arg(long)]
+        profile: Option<PathBuf>,
     },
     /// The generator against itself: the most load that it can make.
     Loopback {
@@ -310,6 +325,20 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             LineShape::List(calls) => modes::list(&setting, calls)?,
         }),
 
+        Run::Instructions {
+            against,
+            calls,
+            rate,
+            profile,
+        } => {
+            let counted = Counted {
+                calls,
+                rate,
+                profile,
+            };
+            count(&setting, &counted, against, &tell)?
+        }
+
         Run::CallList { calls } => tell(modes::call_list(&setting, calls)?),
 
         Run::Loopback {
@@ -323,6 +352,31 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             seconds,
         )?),
     })
+}
+
+/// Counts the instructions of the other daemon, if there is one, and of this one.
+fn count(
+    setting: &Setting,
+    counted: &Counted,
+    against: Option<PathBuf>,
+    tell: &dyn Fn(Report) -> bool,
+) -> Result<bool, Fault> {
+    let mut new = modes::instructions(setting, counted)?;
+    let Some(daemon) = against else {
+        return Ok(tell(new));
+    };
+
+    let setting = Setting {
+        daemon,
+        ..setting.clone()
+    };
+    let old = modes::instructions(&setting, counted)?;
+    let figure = |report: &Report| report.value("instructions_a_call");
+    if let (Some(old), Some(new_count)) = (figure(&old), figure(&new)) {
+        new.measure("ratio_to_the_other", new_count / old);
+    }
+    // `&` and not `&&`: a fault in one run doesn't hide the other.
+    Ok(tell(old) & tell(new))
 }
 
 /// Prints each report; returns true if none has a fault.

@@ -34,8 +34,8 @@ pub const LIFETIME: Duration = Duration::from_secs(300);
 #[derive(Clone)]
 pub struct Nonces {
     keyed: Hmac<Sha256>,
-    /// Makes the mark. An HMAC cut to four octets would be no harder to guess, and took 2 % of a call's instructions
-    /// (`bench/instructions`).
+    /// Makes the mark. An HMAC cut to four octets would be no harder to guess, and took 2 % of the core's instructions
+    /// of a call (`just instructions --profile`).
     shared: SipHasher24,
     lifetime: Duration,
     decoy: Secret,

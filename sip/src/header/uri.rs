@@ -294,7 +294,7 @@ impl<'a> Host<'a> {
     }
 
     /// Appends the host as a URI has it, an IPv6 address in brackets. Each call prints several hosts, and this takes a fifth of the
-    /// instructions of the standard library's formatter (`bench/instructions`).
+    /// instructions of the standard library's formatter (`just instructions --profile`).
     pub fn push_to(&self, out: &mut String) {
         match self {
             Host::Name(name) => out.push_str(&text::lossy(name)),
@@ -362,7 +362,7 @@ fn port(digits: &[u8]) -> Option<u16> {
 
 /// Reads four decimal numbers of at most three digits without leading zeros, as the standard library does. Each URI of a call names a
 /// host, and most hosts are IPv4 addresses: this takes a fifth of the instructions of `str::parse` behind `str::from_utf8`
-/// (`bench/instructions`).
+/// (`just instructions --profile`).
 fn v4_of(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split(|octet| *octet == b'.');
