@@ -54,6 +54,8 @@ impl Kamailio {
             .arg("-DD")
             .arg("-E")
             .args(["-m", "4096", "-M", "32", "-x", "tlsf", "-X", "tlsf"])
+            // The kernel's buffer of its socket, as large as the generator's: otherwise requests of a full closed loop are lost there.
+            .args(["-b", "16777216"])
             .args(["-f".as_ref(), folder.join("kamailio.cfg").as_os_str()])
             .args(["-Y".as_ref(), runtime.as_os_str()])
             .args(["-l", &format!("udp:{sip}")])
