@@ -48,17 +48,16 @@ image: dist
     packaging/image
     packaging/test-image
 
-# Calls of docs/performance.md: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers, traces
-bench *args: build
-    {{generator}} all --daemon {{daemon}} {{args}}
+# This tree alone, the lines of bench-against: calls, CPU by thread, latency, overload, memory, lists (half an hour)
+bench *args:
+    bench/against --pairs 1 {{args}}
 
-# A look in a minute: closed loop and 1,000 calls/s
-bench-quick: build
-    {{generator}} calls --daemon {{daemon}} --seconds 10
-    {{generator}} calls --daemon {{daemon}} --rate 1000 --seconds 10
+# A look in two minutes: 60 calls at once, and 1,000 calls/s
+bench-quick:
+    bench/against --pairs 1 --lines closed:60,rate:1000
 
-# This tree beside an earlier revision and a Kamailio: calls, CPU by thread, latency, memory, lists, as ratios of pairs; hours for all of it, so
-# take a few lines for a look: just bench-against v0.1.0 --pairs 2 --lines closed:60,rate:2500
+# This tree beside an earlier revision and a Kamailio, as ratios of pairs; hours for all of it, so take a few lines for a look:
+# just bench-against v0.1.0 --pairs 2 --lines closed:60,rate:2500
 bench-against revision *args:
     bench/against {{revision}} {{args}}
 
@@ -96,13 +95,13 @@ bench-directory *args: build
 numbers *revisions:
     bench/numbers {{revisions}}
 
-# Instructions a call of another build's daemon and of this one, counted by callgrind (valgrind)
-instructions old: build
-    bench/instructions {{old}} {{daemon}}
+# User instructions a call over all threads, counted by callgrind (valgrind); with another build's beside: just instructions --against PROGRAM
+instructions *args: build
+    {{generator}} instructions --daemon {{daemon}} {{args}}
 
-# An hour at 500 calls/s with 20 s of talk
+# An hour at 500 calls/s with 20 s of talk, and what is left after it
 soak minutes="60": build
-    {{generator}} calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))
+    {{generator}} line rate:500 --talk-ms 20000 --leftover --daemon {{daemon}} --seconds $(({{minutes}} * 60))
 
 # `trunkline trace` in a pseudo-terminal under 100 calls/s: the org's limit untouched, memory flat (sipp)
 trace-soak minutes="10":

@@ -24,7 +24,7 @@ struct Command {
 #[derive(Args)]
 struct Common {
     /// The daemon's program.
-    #[arg(long, global = true, default_value = "target/release/trunkline")]
+    #[arg(long, global = true, default_value = "target/dist/trunkline")]
     daemon: PathBuf,
     /// Print one JSON object per run instead of a table.
     #[arg(long, global = true)]
