@@ -342,8 +342,22 @@ impl Line {
 
     pub(super) fn failures(&mut self, engine: &Engine, is_overload: bool) {
         for (failure, count) in &engine.exchange.tally.failures {
-            let is_expected =
-                is_overload && matches!(failure, Failure::Refused(503) | Failure::NoAnswer);
+            let is_expected = match failure {
+                Failure::Refused(503) | Failure::NoAnswer => is_overload,
+                // An ACK that is lost in a proxy's full socket comes again only with the 200, and by then the BYE has overtaken it.
+                Failure::NoAck => is_overload && matches!(self.server, Server::Kamailio(_)),
+                Failure::Refused(_)
+                | Failure::NoByeAnswer
+                | Failure::NoProbeAnswer
+                | Failure::CalleeLeftOver
+                | Failure::HungUpOnUs
+                | Failure::CancelledOnUs
+                | Failure::Challenge
+                | Failure::ContextMissing
+                | Failure::BodyChanged
+                | Failure::Unusable
+                | Failure::NoRoom => false,
+            };
             if !is_expected {
                 self.report.fault(format!("{count} calls: {failure}"));
             }
