@@ -12,7 +12,7 @@ const CONTEXT: [&str; 2] = ["X-PLATFORM-SESSION-ID", "X-PLATFORM-AGENT-ID"];
 
 /// Reason why a datagram isn't a message that a server should send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum Defect {
     /// It can't be read.
     Malformed(MessageFault),
     /// Octets follow the body.
@@ -21,7 +21,7 @@ pub enum Fault {
     NoHeader,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(fault) => fault.fmt(f),
@@ -35,14 +35,14 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 /// It isn't a message, or not one that a server should send.
-pub fn read(datagram: &[u8]) -> Result<Message<'_>, Fault> {
+pub fn read(datagram: &[u8]) -> Result<Message<'_>, Defect> {
     let message =
-        lex(datagram, Framing::Datagram).map_err(|malformed| Fault::Malformed(malformed.fault))?;
+        lex(datagram, Framing::Datagram).map_err(|malformed| Defect::Malformed(malformed.fault))?;
     if message.raw().len() != datagram.len() {
-        return Err(Fault::Longer);
+        return Err(Defect::Longer);
     }
     match message.skipped_lines() {
-        Some(_) => Err(Fault::NoHeader),
+        Some(_) => Err(Defect::NoHeader),
         None => Ok(message),
     }
 }
@@ -72,9 +72,9 @@ mod tests {
     fn what_no_server_should_send_is_refused() {
         let read = |from: &str, to: &str| read(OK.replacen(from, to, 1).as_bytes()).map(drop);
         assert_eq!(read("", ""), Ok(()));
-        assert_eq!(read("\r\n\r\nabc", "\r\n\r\nabcd"), Err(Fault::Longer));
-        assert_eq!(read("CSeq", "what is this\r\nCSeq"), Err(Fault::NoHeader));
-        let short = Err(Fault::Malformed(MessageFault::BodyShort));
+        assert_eq!(read("\r\n\r\nabc", "\r\n\r\nabcd"), Err(Defect::Longer));
+        assert_eq!(read("CSeq", "what is this\r\nCSeq"), Err(Defect::NoHeader));
+        let short = Err(Defect::Malformed(MessageFault::BodyShort));
         assert_eq!(read("\r\n\r\nabc", "\r\n\r\nab"), short);
     }
 

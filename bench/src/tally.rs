@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::histogram::Histogram;
-use crate::message::Fault;
+use crate::message::Defect;
 
 /// Reason why a call counts as failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -97,7 +97,7 @@ pub struct Tally {
     /// Datagrams that aren't valid SIP messages.
     pub malformed: u64,
     /// Fault of the first malformed datagram.
-    pub first_fault: Option<Fault>,
+    pub first_fault: Option<Defect>,
     /// Messages for calls that were over.
     pub strays: u64,
     /// Requests that the daemon has no reason to send.
@@ -120,7 +120,7 @@ impl Tally {
     }
 
     /// Counts a datagram that can't be read.
-    pub fn malformed(&mut self, fault: Fault) {
+    pub fn malformed(&mut self, fault: Defect) {
         self.malformed += 1;
         self.first_fault.get_or_insert(fault);
     }
