@@ -56,9 +56,21 @@ pub(super) struct Incoming {
     octets: Vec<u8>,
     names: Vec<libc::sockaddr_storage>,
     controls: Vec<Control>,
+    headers: Headers,
     arrivals: Vec<Arrival>,
     overflowed: u32,
 }
+
+/// What the kernel is told of the other buffers, written once: a busy shard receives thousands of small batches a second. A row isn't resized
+/// once a pointer leads to it.
+#[derive(Default)]
+struct Headers {
+    iovecs: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers lead to buffers on the heap that belong to the same `Incoming`, and that only `Incoming::receive` has written to by them.
+unsafe impl Send for Headers {}
 
 impl Incoming {
     fn make_room(&mut self) {
@@ -68,6 +80,27 @@ impl Incoming {
         self.names = vec![unsafe { mem::zeroed() }; BATCH];
         self.controls = vec![Control([0; CONTROL]); BATCH];
         self.arrivals = Vec::with_capacity(BATCH);
+
+        let (names, controls) = (self.names.as_mut_ptr(), self.controls.as_mut_ptr());
+        let rooms = self.octets.chunks_exact_mut(STRIDE);
+        self.headers.iovecs = rooms
+            .map(|room| libc::iovec {
+                iov_base: room.as_mut_ptr().cast(),
+                iov_len: ROOM,
+            })
+            .collect();
+        let iovecs = self.headers.iovecs.as_mut_ptr();
+        let message = |at| {
+            // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            message.msg_hdr.msg_name = names.wrapping_add(at).cast();
+            message.msg_hdr.msg_iov = iovecs.wrapping_add(at);
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_control = controls.wrapping_add(at).cast();
+            set_room(&mut message.msg_hdr);
+            message
+        };
+        self.headers.messages = (0..BATCH).map(message).collect();
     }
 
     /// Returns the datagrams of the last batch, in order of arrival.
@@ -95,30 +128,11 @@ impl Incoming {
             self.make_room();
         }
 
-        // SAFETY: zero is a valid iovec and a valid mmsghdr (null pointers and zero lengths).
-        let (mut iovecs, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
-            unsafe { mem::zeroed() };
-        let (names, controls) = (self.names.as_mut_ptr(), self.controls.as_mut_ptr());
-
-        for (at, room) in self.octets.chunks_exact_mut(STRIDE).enumerate() {
-            iovecs[at] = libc::iovec {
-                iov_base: room.as_mut_ptr().cast(),
-                iov_len: ROOM,
-            };
-            let header = &mut headers[at].msg_hdr;
-            header.msg_name = names.wrapping_add(at).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            header.msg_iov = &raw mut iovecs[at];
-            header.msg_iovlen = 1;
-            header.msg_control = controls.wrapping_add(at).cast();
-            header.msg_controllen = CONTROL;
-        }
-
         // SAFETY: each header points to buffers of the stated lengths that live past the call; no timeout is given.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
-                headers.as_mut_ptr(),
+                self.headers.messages.as_mut_ptr(),
                 BATCH as u32,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
@@ -126,9 +140,11 @@ impl Incoming {
         };
 
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        for (at, header) in headers[..count].iter().enumerate() {
-            let arrival = self.arrival(at, header);
+        for at in 0..count {
+            let header = self.headers.messages[at];
+            let arrival = self.arrival(at, &header);
             self.arrivals.push(arrival);
+            set_room(&mut self.headers.messages[at].msg_hdr);
         }
 
         Ok(count)
@@ -157,6 +173,12 @@ impl Incoming {
 
 /// A row for one entry per datagram of a batch, on the stack. Only what is added is written: a busy shard sends thousands of small batches a second.
 type Row<T> = SmallVec<[T; BATCH]>;
+
+/// Names the whole room for name and control messages; the kernel replaces that by what it has used.
+const fn set_room(header: &mut libc::msghdr) {
+    header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_controllen = CONTROL;
+}
 
 /// Datagrams to be sent by one system call.
 #[derive(Default)]
