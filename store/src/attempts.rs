@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, maybe, micros, moment, named, parsed, small};
 use super::error::Error;
-use super::rows::{self, Insert};
+use super::rows::Insert;
 use super::tx::Tx;
 use super::value::Value;
 
@@ -93,7 +93,7 @@ pub(super) fn project(tx: &mut Tx, facts: &[Fact]) -> Result<(), Error> {
     });
 
     let attempts: Vec<_> = attempts.collect();
-    for some in rows::portions(&attempts) {
+    for some in tx.portions(&attempts) {
         tx.insert(ATTEMPTS, some)?;
     }
 

@@ -6,7 +6,6 @@
 use super::column::to_json;
 use super::error::Error;
 use super::event::NewEvent;
-use super::rows;
 use super::tx::Tx;
 use super::{acting, deliveries, events, feed, numbering};
 
@@ -53,10 +52,11 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     }
     // Taken here and not at the start: all other writers of events wait from now until the commit.
     events::lock(tx)?;
-    for some in rows::portions(recorded) {
-        let new = events::insert(tx, some)?;
-        deliveries::queue_for_webhooks(tx, &new)?;
+    let mut new = Vec::with_capacity(recorded.len());
+    for some in tx.portions(recorded) {
+        new.extend(events::insert(tx, some)?);
     }
+    deliveries::queue_for_webhooks(tx, &new)?;
     events::announce(tx)
 }
 

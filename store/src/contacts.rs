@@ -147,17 +147,28 @@ pub(super) fn lock_existing(
 ) -> Result<HashSet<Uuid>, Error> {
     let sorted: BTreeSet<Uuid> = contacts.into_iter().collect();
     let sorted: Vec<Uuid> = sorted.into_iter().collect();
-    let lock = match lock {
-        _ if !tx.is_shared() => "",
-        ContactLock::Named => " FOR KEY SHARE",
-        ContactLock::Deleted => " FOR UPDATE",
-    };
+    if tx.is_shared() {
+        let sql = match lock {
+            ContactLock::Named => {
+                "SELECT id FROM contacts WHERE id = ANY(CAST(string_to_array($1, ',') AS UUID[])) ORDER BY id FOR KEY SHARE"
+            }
+            ContactLock::Deleted => {
+                "SELECT id FROM contacts WHERE id = ANY(CAST(string_to_array($1, ',') AS UUID[])) ORDER BY id FOR UPDATE"
+            }
+        };
+        let ids: Vec<String> = sorted.iter().map(Uuid::to_string).collect();
+        let found: Vec<(Uuid,)> = match ids.is_empty() {
+            true => Vec::new(),
+            false => tx.all(sql, &[&ids.join(",")])?,
+        };
+        return Ok(found.into_iter().map(|(id,)| id).collect());
+    }
 
     let mut existing = HashSet::new();
     for some in rows::portions(&sorted) {
         let places: Vec<_> = (1..=some.len()).map(|place| format!("${place}")).collect();
         let places = places.join(", ");
-        let sql = format!("SELECT id FROM contacts WHERE id IN ({places}) ORDER BY id{lock}");
+        let sql = format!("SELECT id FROM contacts WHERE id IN ({places})");
         let values: Vec<_> = some.iter().map(|id| id as &dyn Param).collect();
         let found: Vec<(Uuid,)> = tx.all(sql, &values)?;
         existing.extend(found.into_iter().map(|(id,)| id));

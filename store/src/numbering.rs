@@ -6,7 +6,7 @@
 use uuid::Uuid;
 
 use super::error::Error;
-use super::rows::{self, Insert};
+use super::rows::Insert;
 use super::tx::Tx;
 
 const ENDS: Insert = Insert {
@@ -25,7 +25,7 @@ pub(super) fn number_ends(tx: &mut Tx, ends: &[(Uuid, Uuid)]) -> Result<(), Erro
         .zip(ends)
         .map(|(seq, (org, call))| [(*org).into(), seq.into(), (*call).into()])
         .collect();
-    for some in rows::portions(&rows) {
+    for some in tx.portions(&rows) {
         tx.insert(ENDS, some)?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::caller::Caller;
 use super::error::{Broke, Error};
-use super::rows::Insert;
+use super::rows::{Each, Insert};
 use super::server::Remote;
 use super::value::{Cells, Param, Record, Sql, Value};
 
@@ -146,7 +146,17 @@ impl PostgresConnection {
         insert: Insert,
         rows: &[[Value<'_>; N]],
     ) -> Result<u64, Error> {
-        let query = inserting(insert, rows);
+        let query = of_rows(|types| insert.for_postgres(types), rows);
+        self.block(async |connection| Ok(query.execute(connection).await?.rows_affected()))
+    }
+
+    /// Runs a statement for all of these rows at once; returns the number of rows changed.
+    pub(crate) fn execute_each<const N: usize>(
+        &mut self,
+        each: Each,
+        rows: &[[Value<'_>; N]],
+    ) -> Result<u64, Error> {
+        let query = of_rows(|types| each.for_postgres(types), rows);
         self.block(async |connection| Ok(query.execute(connection).await?.rows_affected()))
     }
 
@@ -155,7 +165,7 @@ impl PostgresConnection {
         insert: Insert,
         rows: &[[Value<'_>; N]],
     ) -> Result<Vec<T>, Error> {
-        let query = inserting(insert, rows);
+        let query = of_rows(|types| insert.for_postgres(types), rows);
         let rows = self.block(async |connection| query.fetch_all(connection).await)?;
         read(&rows)
     }
@@ -257,10 +267,47 @@ fn querying<'q>(sql: Sql, values: &[&dyn Param]) -> Query<'q> {
     values.fold(query, |query, value| bound(query, value.value()))
 }
 
-fn inserting<'q, const N: usize>(insert: Insert, rows: &[[Value<'_>; N]]) -> Query<'q> {
-    let sql = AssertSqlSafe(insert.for_postgres(rows.len(), N));
-    let values = rows.iter().flatten();
-    values.fold(sqlx::query(sql), |query, value| bound(query, value.value()))
+/// Returns the query of a statement for rows, each column of which becomes an array. All values of a column have one type.
+fn of_rows<'q, const N: usize>(
+    statement: impl FnOnce(&[&str]) -> String,
+    rows: &[[Value<'_>; N]],
+) -> Query<'q> {
+    let Some(first) = rows.first() else {
+        return sqlx::query("SELECT");
+    };
+    let types = first.each_ref().map(|value| match value {
+        Value::Id(_) => "UUID",
+        Value::Number(_) => "BIGINT",
+        Value::Flag(_) => "BOOLEAN",
+        Value::Text(_) => "TEXT",
+        Value::Octets(_) => "BYTEA",
+    });
+
+    /// Returns the values of a column, all of which are of one kind.
+    macro_rules! values {
+        ($column:ident, $kind:ident, $value:ident => $read:expr) => {{
+            let values = rows.iter().map(|row| {
+                let Value::$kind($value) = &row[$column] else {
+                    debug_assert!(false, "a column of two types: {:?}", row[$column]);
+                    return None;
+                };
+                $read
+            });
+            values.collect::<Vec<_>>()
+        }};
+    }
+
+    let mut query = sqlx::query(AssertSqlSafe(statement(&types)));
+    for (column, value) in first.iter().enumerate() {
+        query = match value {
+            Value::Id(_) => query.bind(values!(column, Id, id => *id)),
+            Value::Number(_) => query.bind(values!(column, Number, number => *number)),
+            Value::Flag(_) => query.bind(values!(column, Flag, flag => *flag)),
+            Value::Text(_) => query.bind(values!(column, Text, text => text.as_deref())),
+            Value::Octets(_) => query.bind(values!(column, Octets, octets => octets.as_deref())),
+        };
+    }
+    query
 }
 
 /// Reads records from rows, whose columns are looked up in the first of them.

@@ -1,6 +1,5 @@
-//! Inserts of several rows in one statement.
-
-use std::fmt::Write as _;
+//! Statements for several rows: SQLite gets as many places as there are values, PostgreSQL an array for each column, so that one statement
+//! serves any number of rows.
 
 /// An `INSERT`, around its values.
 #[derive(Copy, Clone, Debug)]
@@ -14,7 +13,7 @@ pub(super) struct Insert {
 /// Numbers of rows in one statement: a few sizes only, so that each statement stays prepared.
 const SIZES: [usize; 4] = [64, 16, 4, 1];
 
-/// Splits rows into portions of these sizes.
+/// Splits rows into portions of these sizes, for SQLite.
 pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
@@ -34,25 +33,50 @@ impl Insert {
         ["INSERT OR FAIL INTO ", into, " VALUES ", &rows, ending].concat()
     }
 
-    /// Returns PostgreSQL's statement.
-    pub(super) fn for_postgres(self, rows: usize, values: usize) -> String {
+    /// Returns PostgreSQL's statement for rows of these types.
+    pub(super) fn for_postgres(self, types: &[&str]) -> String {
         let Self { into, ending } = self;
-        let mut sql = ["INSERT INTO ", into, " VALUES "].concat();
-
-        for row in 0..rows {
-            sql.push_str(if row == 0 { "(" } else { ", (" });
-            for value in 0..values {
-                let comma = if value == 0 { "" } else { ", " };
-                let number = row * values + value + 1;
-                // Writing to a String never fails.
-                let _ = write!(sql, "{comma}${number}");
-            }
-            sql.push(')');
-        }
-
-        sql.push_str(ending);
-        sql
+        let arrays = arrays(types);
+        // WITH ORDINALITY and not the order of unnest alone: events are numbered in the order of their rows.
+        let columns = letters(types.len());
+        format!(
+            "INSERT INTO {into} SELECT {columns} FROM unnest({arrays}) WITH ORDINALITY AS given ({columns}, place) ORDER BY place{ending}"
+        )
     }
+}
+
+/// A statement that is run for each of several rows.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Each {
+    /// SQLite's, for one row.
+    pub(super) sqlite: &'static str,
+    /// PostgreSQL's, for all rows at once: the table `given` has their values in the columns `a`, `b` and so on.
+    pub(super) postgres: &'static str,
+}
+
+impl Each {
+    /// Returns PostgreSQL's statement for rows of these types.
+    pub(super) fn for_postgres(self, types: &[&str]) -> String {
+        let (arrays, columns) = (arrays(types), letters(types.len()));
+        let statement = self.postgres;
+        format!("WITH given ({columns}) AS (SELECT * FROM unnest({arrays})) {statement}")
+    }
+}
+
+/// Returns a parameter for each column, of these types.
+fn arrays(types: &[&str]) -> String {
+    let arrays = (1..).zip(types);
+    let arrays = arrays.map(|(number, kind)| format!("CAST(${number} AS {kind}[])"));
+    arrays.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns names of columns: `a` to `z`, then `aa` and so on.
+fn letters(count: usize) -> String {
+    let names = (0..count).map(|number| {
+        let letter = char::from(b'a' + (number % 26) as u8);
+        letter.to_string().repeat(number / 26 + 1)
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -70,6 +94,13 @@ mod tests {
     }
 
     #[test]
+    fn columns_have_different_names() {
+        let names = letters(60);
+        let different: std::collections::BTreeSet<_> = names.split(", ").collect();
+        assert_eq!(different.len(), 60, "{names}");
+    }
+
+    #[test]
     fn a_statement_has_a_place_for_each_value() {
         let insert = Insert {
             into: "shoes (size, name)",
@@ -80,8 +111,9 @@ mod tests {
             "INSERT OR FAIL INTO shoes (size, name) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
         );
         assert_eq!(
-            insert.for_postgres(2, 2),
-            "INSERT INTO shoes (size, name) VALUES ($1, $2), ($3, $4) ON CONFLICT DO NOTHING"
+            insert.for_postgres(&["BIGINT", "TEXT"]),
+            "INSERT INTO shoes (size, name) SELECT a, b FROM unnest(CAST($1 AS BIGINT[]), CAST($2 AS TEXT[])) WITH ORDINALITY AS given \
+             (a, b, place) ORDER BY place ON CONFLICT DO NOTHING"
         );
     }
 }

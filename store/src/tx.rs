@@ -13,7 +13,7 @@ use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::keyring::Keyring;
 use super::postgres::PostgresConnection;
-use super::rows::Insert;
+use super::rows::{self, Each, Insert};
 use super::server::Remote;
 use super::sqlite::{ConnectionGuard, Connections};
 use super::value::{Param, Record, Sql, Value};
@@ -225,6 +225,45 @@ impl Tx {
         };
         self.has_written |= inserted > 0;
         Ok(inserted)
+    }
+
+    /// Runs a statement for each of these rows.
+    ///
+    /// # Errors
+    /// [`Broke`]: the database fails.
+    pub(super) fn run_each<const N: usize>(
+        &mut self,
+        each: Each,
+        rows: &[[Value<'_>; N]],
+    ) -> Result<(), Error> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let changed = match &mut self.on {
+            On::Sqlite { held, .. } => {
+                let mut changed = 0;
+                for row in rows {
+                    let row = row.each_ref().map(|value| value as &dyn Param);
+                    changed += active(held)?.execute(each.sqlite, &row)?;
+                }
+                changed
+            }
+            On::Postgres(link) => link.execute_each(each, rows)?,
+        };
+        self.has_written |= changed > 0;
+        Ok(())
+    }
+
+    /// Splits rows into portions, each of which one statement inserts: on PostgreSQL one portion has all of them.
+    pub(super) fn portions<'r, T>(
+        &self,
+        rows: &'r [T],
+    ) -> impl Iterator<Item = &'r [T]> + use<'r, T> {
+        let (whole, split) = match self.is_shared() {
+            true => (Some(rows).filter(|rows| !rows.is_empty()), &rows[..0]),
+            false => (None, rows),
+        };
+        whole.into_iter().chain(rows::portions(split))
     }
 
     /// Inserts a portion of rows with an `INSERT` that returns rows.
