@@ -89,6 +89,9 @@ fn created_at(database: &Connection) -> rusqlite::Result<i64> {
     database.query_row(sql, [], |row| row.get(0))
 }
 
+/// Calls of one block, as the daemon makes them.
+pub(crate) const BLOCK: u32 = 4_096;
+
 /// Adds calls of the first org to the database `file`, a minute apart, the newest a minute ago.
 ///
 /// # Errors
@@ -97,10 +100,18 @@ pub fn calls(file: &Path, count: u32) -> Result<(), CannotFill> {
     let database = Connection::open(file)?;
     let now = created_at(&database)?;
 
-    // One call in ten failed, and one in ten was refused.
+    // One call in ten failed, and one in ten was refused. The last digits of the lists are their outcomes.
+    database.execute_batch(&format!(
+        "INSERT INTO call_lists (list, org_id, agent_id, direction, outcome)
+             SELECT lists.list, orgs.id, agents.id, 'inbound', lists.outcome
+             FROM (SELECT 17 AS list, 'completed' AS outcome UNION SELECT 20, 'failed' UNION SELECT 22, 'refused') AS lists, orgs, agents;
+         INSERT INTO call_blocks (block, org_id)
+             WITH RECURSIVE numbered(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbered WHERE i <= {count} / {BLOCK})
+             SELECT i, orgs.id FROM numbered, orgs"
+    ))?;
     let statement = format!(
         "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, direction, status, from_number, to_number, from_e164, to_e164,
-             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, caller_call_id, lost_told)
+             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, caller_call_id, lost_told, list, block)
          WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})
          SELECT randomblob(16), orgs.id, 0, 1, randomblob(16), agents.id, 'inbound',
              CASE i % 10 WHEN 3 THEN 'failed' WHEN 7 THEN 'refused' ELSE 'completed' END,
@@ -109,7 +120,8 @@ pub fn calls(file: &Path, count: u32) -> Result<(), CannotFill> {
              CASE i % 10 WHEN 3 THEN NULL WHEN 7 THEN NULL ELSE {now} - 60000000 * ({count} - i) + 900000 END,
              {now} - 60000000 * ({count} - i) + 45000000,
              CASE i % 10 WHEN 3 THEN 503 WHEN 7 THEN 403 ELSE 200 END,
-             CASE i % 10 WHEN 3 THEN 'runtime_unreachable' WHEN 7 THEN 'no_agent' END, 'caller', 'call-' || i || '@pbx.example.com', 1
+             CASE i % 10 WHEN 3 THEN 'runtime_unreachable' WHEN 7 THEN 'no_agent' END, 'caller', 'call-' || i || '@pbx.example.com', 1,
+             CASE i % 10 WHEN 3 THEN 20 WHEN 7 THEN 22 ELSE 17 END, 1 + i / {BLOCK}
          FROM numbered, orgs, agents"
     );
 

@@ -189,7 +189,7 @@ pub(super) fn launch(
 }
 
 /// Settings that let the API be asked without a pause, by names that every revision knows.
-fn many_requests() -> [(String, String); 2] {
+pub(super) fn many_requests() -> [(String, String); 2] {
     ["REQUESTS", "PARTNER_REQUESTS"].map(|limit| {
         let name = format!("TRUNKLINE__LIMITS__{limit}_PER_MINUTE");
         (name, "1000000".to_owned())
@@ -409,89 +409,6 @@ fn by_thread(before: &ThreadTimes, after: &ThreadTimes, calls: f64) -> Value {
         .filter(|(_, micros)| *micros >= 0.1)
         .map(|(kind, micros)| (kind, ((micros * 10.0).round() / 10.0).into()));
     Value::Object(rounded.collect::<Map<_, _>>())
-}
-
-/// Fills the database of a stopped daemon with copies of its newest call, a minute apart, up to `count` calls, and measures pages of the list.
-///
-/// # Errors
-/// There is no daemon, or its database can't be filled.
-pub fn list(setting: &Setting, count: u32) -> Result<Report, Fault> {
-    /// Pages read before, and while, CPU is measured.
-    const PAGES: (u32, u32) = (5, 40);
-    let data = TempDir::new_in(&setting.scratch)?;
-    let sockets = Sockets::bind()?;
-    let (server, parties) = start(setting, data.path(), &sockets)?;
-    let database = data.path().join("trunkline/trunkline.db");
-    let mut engine = Engine::new(sockets, &parties, Plan::default(), None, setting.room);
-    make(&mut engine, 1, 10.0);
-    drain(&mut engine);
-    let mut line = Line {
-        server,
-        database: database.clone(),
-        report: Report::new(format!("list of {count} calls")),
-    };
-    line.recorded(1)?;
-    let sockets = engine.into_sockets();
-    // Stops the daemon. A call without a record has no copies, which is a fault already.
-    let Line { mut report, .. } = line;
-
-    copies(&database, count).map_err(crate::seed::CannotFill::from)?;
-    // Pages are read as fast as they come, so the limit of requests is raised again.
-    let server = launch(setting, data.path(), sockets.callee()?, many_requests()).start()?;
-    if let Some((_, own)) = setting.cores {
-        pin_to(own)?;
-    }
-    let key = server.announcement.api_key.clone();
-    for (name, query) in [
-        ("cpu_ms_a_page", ""),
-        ("cpu_ms_a_page_of_a_status", "&status=failed"),
-        ("cpu_ms_a_page_of_a_number", "&number=%2B441632960999"),
-    ] {
-        let path = format!("/phone/calls?limit=20{query}");
-        let read = |times: u32| {
-            for _ in 0..times {
-                let (status, answer) = http::get(server.http, &path, Some(&key))?;
-                if status != 200 {
-                    return Err(io::Error::other(format!("{path}: {status} {answer}")));
-                }
-            }
-            Ok(())
-        };
-        read(PAGES.0)?;
-        let before = cpu_seconds(server.pid())?;
-        read(PAGES.1)?;
-        let spent = cpu_seconds(server.pid())? - before;
-        report.measure(name, spent * 1e3 / f64::from(PAGES.1));
-    }
-    Ok(report)
-}
-
-/// Copies the newest call with new ids, whatever columns its build has: a call in ten failed, and numbers differ.
-fn copies(file: &Path, count: u32) -> rusqlite::Result<()> {
-    let database = Connection::open(file)?;
-    let columns: Vec<String> = database
-        .prepare("SELECT name FROM pragma_table_info('calls')")?
-        .query_map([], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    let value = |column: &String| match column.as_str() {
-        "id" | "session_id" => "randomblob(16)".to_owned(),
-        "started_at" | "ringing_at" | "answered_at" | "ended_at" => {
-            format!("{column} - 60000000 * (i + 1)")
-        }
-        "status" => "CASE i % 10 WHEN 3 THEN 'failed' ELSE status END".to_owned(),
-        "from_number" | "from_e164" => "printf('+44163296%04d', i % 5000)".to_owned(),
-        "caller_call_id" => "'call-' || i || '@pbx.example.com'".to_owned(),
-        _ => column.clone(),
-    };
-    let values: Vec<String> = columns.iter().map(value).collect();
-    let statement = format!(
-        "INSERT INTO calls ({}) WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})
-         SELECT {} FROM numbered, (SELECT * FROM calls ORDER BY started_at DESC LIMIT 1)",
-        columns.join(", "),
-        values.join(", ")
-    );
-    database.execute(&statement, [])?;
-    database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod hostile;
 mod instructions;
 mod leftover;
 mod line;
+mod list;
 mod loopback;
 mod registrations;
 
@@ -19,6 +20,7 @@ pub use directory::{Size, directory};
 pub use held::Phase;
 pub use hostile::{Attack, hostile};
 pub use instructions::{Counted, instructions};
-pub use line::{Shape, line, list};
+pub use line::{Shape, line};
+pub use list::list;
 pub use loopback::loopback;
 pub use registrations::{Fleet, registrations};
