@@ -218,4 +218,49 @@ ALTER TABLE registrations ADD COLUMN path TEXT;
 -- INVITEs through the trunk carry `user=phone`.
 ALTER TABLE outbound_trunks ADD COLUMN user_phone INTEGER NOT NULL DEFAULT 0;
 
+-- Filters of calls are answered from indexes. Lists and blocks of calls that exist have numbers that no later ones have.
+ALTER TABLE calls ADD COLUMN list INTEGER;
+ALTER TABLE calls ADD COLUMN block INTEGER;
+CREATE TABLE call_lists (
+    list      INTEGER NOT NULL PRIMARY KEY,
+    org_id    BLOB NOT NULL,
+    agent_id  BLOB,
+    trunk_id  BLOB,
+    direction TEXT NOT NULL,
+    outcome   TEXT NOT NULL
+) STRICT;
+INSERT INTO call_lists (list, org_id, agent_id, trunk_id, direction, outcome)
+    SELECT 16 * DENSE_RANK() OVER (ORDER BY org_id, agent_id, trunk_id, direction)
+        + CASE outcome WHEN 'completed' THEN 1 WHEN 'busy' THEN 2 WHEN 'no_answer' THEN 3 WHEN 'failed' THEN 4 WHEN 'canceled' THEN 5
+            WHEN 'refused' THEN 6 WHEN 'transferred' THEN 7 WHEN 'lost' THEN 8 ELSE 0 END,
+        org_id, agent_id, trunk_id, direction, outcome
+    FROM (
+        SELECT DISTINCT org_id, agent_id, trunk_id, direction, CASE WHEN ended_at IS NULL THEN 'up' ELSE status END AS outcome
+        FROM calls WHERE started_at IS NOT NULL AND direction IS NOT NULL
+    ) AS found;
+CREATE INDEX call_lists_of_org ON call_lists (org_id);
+CREATE TABLE call_blocks (
+    block  INTEGER NOT NULL PRIMARY KEY,
+    org_id BLOB NOT NULL
+) STRICT;
+INSERT INTO call_blocks (block, org_id)
+    SELECT ROW_NUMBER() OVER (ORDER BY org_id), org_id FROM (SELECT DISTINCT org_id FROM calls WHERE started_at IS NOT NULL) AS found;
+CREATE INDEX call_blocks_of_org ON call_blocks (org_id, block);
+UPDATE calls SET block = (SELECT block FROM call_blocks WHERE call_blocks.org_id = calls.org_id),
+    list = (SELECT list FROM call_lists WHERE call_lists.org_id = calls.org_id AND call_lists.agent_id IS NOT DISTINCT FROM calls.agent_id
+        AND call_lists.trunk_id IS NOT DISTINCT FROM calls.trunk_id AND call_lists.direction = calls.direction
+        AND call_lists.outcome = CASE WHEN calls.ended_at IS NULL THEN 'up' ELSE calls.status END)
+    WHERE started_at IS NOT NULL;
+CREATE INDEX calls_of_list ON calls (list, started_at);
+CREATE INDEX calls_from ON calls (block, from_e164, started_at);
+CREATE INDEX calls_to ON calls (block, to_e164, started_at) WHERE from_e164 IS NULL OR to_e164 <> from_e164;
+CREATE INDEX calls_from_as_sent ON calls (block, from_number, started_at)
+    WHERE (from_e164 IS NULL OR from_number <> from_e164) AND (to_e164 IS NULL OR from_number <> to_e164);
+CREATE INDEX calls_to_as_sent ON calls (block, to_number, started_at)
+    WHERE (from_e164 IS NULL OR to_number <> from_e164) AND (to_e164 IS NULL OR to_number <> to_e164)
+    AND (from_number IS NULL OR to_number <> from_number);
+DROP INDEX calls_session;
+CREATE INDEX calls_session ON calls (session_id);
+CREATE INDEX webhook_deliveries_of_state ON webhook_deliveries (webhook_id, state, created_at, id);
+
 DROP TABLE schema_migrations;

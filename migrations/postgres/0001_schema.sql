@@ -638,16 +638,57 @@ CREATE TABLE calls (
     -- The wall clock minus the node's clock of timers, in microseconds, as the call began: all its times are on it. NULL: the beginning isn't known.
     clock_offset    BIGINT,
     -- Details of the reason, for people.
-    reason_detail   TEXT
+    reason_detail   TEXT,
+    -- The row of call_lists. NULL: the beginning isn't known.
+    list            BIGINT,
+    -- The row of call_blocks, which may be gone. NULL: the beginning isn't known.
+    block           BIGINT
 );
+-- Pages of an org's calls, their figures and usage, and calls past retention, by their start.
 CREATE INDEX calls_listed ON calls (org_id, started_at, id);
+-- Pages and counts of calls of an agent, a trunk, a direction, a status, or several of these: a range for each list that agrees.
+CREATE INDEX calls_of_list ON calls (list, started_at);
+-- Pages and counts of calls from or to a number: a range in each block for each of these. A call agrees with one of them at most.
+CREATE INDEX calls_from ON calls (block, from_e164, started_at);
+CREATE INDEX calls_to ON calls (block, to_e164, started_at) WHERE from_e164 IS NULL OR to_e164 <> from_e164;
+CREATE INDEX calls_from_as_sent ON calls (block, from_number, started_at)
+    WHERE (from_e164 IS NULL OR from_number <> from_e164) AND (to_e164 IS NULL OR from_number <> to_e164);
+CREATE INDEX calls_to_as_sent ON calls (block, to_number, started_at)
+    WHERE (from_e164 IS NULL OR to_number <> from_e164) AND (to_e164 IS NULL OR to_number <> to_e164)
+    AND (from_number IS NULL OR to_number <> from_number);
+-- Calls that are up, of all nodes or of one, and those that a node left open.
 CREATE INDEX calls_open ON calls (node, boot) WHERE ended_at IS NULL;
-CREATE INDEX calls_session ON calls (org_id, session_id);
+-- The call of a session.
+CREATE INDEX calls_session ON calls (session_id);
+-- Outbound calls of the last day, which a node counts as it starts.
 CREATE INDEX calls_outbound ON calls (started_at) WHERE direction = 'outbound';
+-- Calls that were closed as lost and whose ends have no events yet.
 CREATE INDEX calls_lost_untold ON calls (node, boot) WHERE lost_told = FALSE;
 -- Ended calls that still hold what came with their sessions, by which retention finds them.
 CREATE INDEX calls_with_session ON calls (org_id, started_at)
     WHERE ended_at IS NOT NULL AND (headers IS NOT NULL OR metadata IS NOT NULL OR asked IS NOT NULL);
+
+-- Lists of calls of an org with the same agent, trunk, direction and outcome. The number of a list follows from these: its last four bits are
+-- the outcome.
+CREATE TABLE call_lists (
+    list      BIGINT NOT NULL PRIMARY KEY,
+    org_id    UUID NOT NULL,
+    agent_id  UUID,
+    trunk_id  UUID,
+    direction TEXT NOT NULL,
+    -- 'up', or the status of calls that are over.
+    outcome   TEXT NOT NULL
+);
+-- An org's lists.
+CREATE INDEX call_lists_of_org ON call_lists (org_id);
+
+-- Blocks of some thousand calls of an org, which began one after the other.
+CREATE TABLE call_blocks (
+    block  BIGINT NOT NULL PRIMARY KEY,
+    org_id UUID NOT NULL
+);
+-- An org's blocks, and the newest of these.
+CREATE INDEX call_blocks_of_org ON call_blocks (org_id, block);
 
 -- Attempts of calls at their targets, where one has failed.
 CREATE TABLE call_attempts (
@@ -748,7 +789,9 @@ CREATE TABLE events (
     -- The call's contact as it stood then; a row may learn it later.
     contact_id UUID
 );
+-- An event that is recorded again, the one that a reader has seen last, and the body of a delivery.
 CREATE UNIQUE INDEX events_id ON events (id);
+-- An org's events behind a position.
 CREATE INDEX events_of_org ON events (org_id, seq);
 
 CREATE TABLE webhooks (
@@ -793,7 +836,9 @@ CREATE TABLE webhook_deliveries (
     created_at      BIGINT NOT NULL,
     delivered_at    BIGINT
 );
+-- Pages and counts of a webhook's deliveries, of all states or of one.
 CREATE INDEX webhook_deliveries_listed ON webhook_deliveries (webhook_id, created_at, id);
+CREATE INDEX webhook_deliveries_of_state ON webhook_deliveries (webhook_id, state, created_at, id);
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_id, next_attempt_at) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_event ON webhook_deliveries (event_id);
 

@@ -10,7 +10,8 @@ use trunkline_model::record::{Direction, Status};
 use uuid::Uuid;
 
 use super::call_events::CallRow;
-use super::calls::{Call, CallFilter, matching};
+use super::call_filter::{CallFilter, matching};
+use super::calls::Call;
 use super::column::micros;
 use super::error::Error;
 use super::page::fitting;

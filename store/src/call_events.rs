@@ -44,6 +44,8 @@ pub(super) struct CallRow {
     /// For a call that was closed as lost: whether the event of its end has been recorded. `None` for any other call, and once the true end
     /// has come before that event.
     pub(super) lost_told: Option<bool>,
+    /// Its list; see [`call_lists`](super::call_lists).
+    pub(super) list: Option<i64>,
 }
 
 /// Columns of a [`CallRow`].
@@ -51,7 +53,7 @@ macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told, trunk_id, caller_call_id,
-            media, caller_withheld, asked AS user_agent"
+            media, caller_withheld, list, asked AS user_agent"
     };
 }
 pub(super) use call_columns;
@@ -81,6 +83,7 @@ from_row!(CallRow {
     media,
     caller_withheld,
     lost_told,
+    list,
 });
 
 /// Reads the user agent out of the facts of an INVITE.

@@ -6,6 +6,8 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::call_filter::CallFilter;
+use super::call_search;
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
 use super::page::{COUNT_LIMIT, Page, Position, fitting};
@@ -74,50 +76,6 @@ pub struct Call {
     pub media: Option<MediaFigures>,
 }
 
-/// Filter for calls; `None` matches everything.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CallFilter {
-    /// Calls of this agent.
-    pub agent: Option<Uuid>,
-    /// Calls over this trunk.
-    pub trunk: Option<Uuid>,
-    /// Calls of this direction.
-    pub direction: Option<Direction>,
-    /// Calls of this status.
-    pub status: Option<Status>,
-    /// Calls from or to this number, as sent or as E.164.
-    pub number: Option<String>,
-    /// Started at this time or later.
-    pub from: Option<Moment>,
-    /// Started at this time or before.
-    pub to: Option<Moment>,
-}
-
-/// Conditions of the filter, on `$1` to `$8`. A row whose first fact hasn't been projected is left out: its time is NULL.
-macro_rules! matching {
-    () => {
-        "org_id = $1
-         AND ($2 IS NULL OR agent_id = $2)
-         AND ($3 IS NULL OR direction = $3)
-         AND ($4 IS NULL OR status = $4)
-         AND ($5 IS NULL OR $5 IN (from_number, to_number, from_e164, to_e164))
-         AND started_at BETWEEN $6 AND $7
-         AND ($8 IS NULL OR trunk_id = $8)"
-    };
-}
-pub(super) use matching;
-
-impl CallFilter {
-    /// Returns whether nothing but the time restricts the calls, so that an index alone finds them.
-    const fn is_unrestricted(&self) -> bool {
-        self.agent.is_none()
-            && self.trunk.is_none()
-            && self.direction.is_none()
-            && self.status.is_none()
-            && self.number.is_none()
-    }
-}
-
 impl Call {
     /// Returns the octets of the texts that come with the call.
     pub(super) fn octets(&self) -> usize {
@@ -133,8 +91,16 @@ fn page(
     filter: &CallFilter,
     (after, limit): (Position, u32),
 ) -> Result<Page<Call>, Error> {
-    let items = items(tx, org, filter, after, i64::from(limit) + 1)?;
-    let total = count(tx, org, filter)?;
+    let (items, total) = match filter.is_unrestricted() {
+        true => (
+            newest(tx, org, filter, after, i64::from(limit) + 1)?,
+            count(tx, org, filter)?,
+        ),
+        false => {
+            let found = call_search::search(tx, org, filter, after, i64::from(limit) + 1)?;
+            (at_places(tx, org, &found.places)?, found.total)
+        }
+    };
 
     let position = |call: &Call| Position {
         at: call.started_at,
@@ -158,8 +124,8 @@ fn page(
     Ok(page)
 }
 
-/// Returns the calls after a position, without their transfers.
-fn items(
+/// Returns the org's calls of the filter's time after a position, without their transfers.
+fn newest(
     tx: &mut Tx,
     org: Uuid,
     filter: &CallFilter,
@@ -167,20 +133,12 @@ fn items(
     limit: i64,
 ) -> Result<Vec<Call>, Error> {
     tx.all(
-        concat!(
-            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
-            matching!(),
-            " AND (started_at, id) < ($9, $10) ORDER BY started_at DESC, id DESC LIMIT $11"
-        ),
+        "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE org_id = $1 AND started_at BETWEEN $2 AND $3
+         AND (started_at, id) < ($4, $5) ORDER BY started_at DESC, id DESC LIMIT $6",
         &[
             &org,
-            &filter.agent,
-            &filter.direction.map(Direction::as_str),
-            &filter.status.map(Status::as_str),
-            &filter.number.as_deref(),
             &filter.from.map_or(0, micros),
             &filter.to.map_or(i64::MAX, micros),
-            &filter.trunk,
             &after.at_micros(),
             &after.id,
             &limit,
@@ -188,28 +146,40 @@ fn items(
     )
 }
 
-/// Returns the number of matching calls, up to [`COUNT_LIMIT`].
+/// Returns the number of the org's calls of the filter's time, up to [`COUNT_LIMIT`].
 fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter) -> Result<i64, Error> {
     let (total,): (i64,) = tx.exactly_one(
-        concat!(
-            "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
-            matching!(),
-            " LIMIT $9) AS matching"
-        ),
+        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE org_id = $1 AND started_at BETWEEN $2 AND $3 LIMIT $4) AS matching",
         &[
             &org,
-            &filter.agent,
-            &filter.direction.map(Direction::as_str),
-            &filter.status.map(Status::as_str),
-            &filter.number.as_deref(),
             &filter.from.map_or(0, micros),
             &filter.to.map_or(i64::MAX, micros),
-            &filter.trunk,
             &COUNT_LIMIT,
         ],
     )?;
 
     Ok(total)
+}
+
+/// Returns the calls at these places, in the same order, without their transfers.
+fn at_places(tx: &mut Tx, org: Uuid, places: &[(i64, Uuid)]) -> Result<Vec<Call>, Error> {
+    if !tx.is_shared() {
+        let sql =
+            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE org_id = $1 AND id = $2";
+        let mut calls = Vec::with_capacity(places.len());
+        for (_, id) in places {
+            calls.extend(tx.one::<Call>(sql, &[&org, id])?);
+        }
+        return Ok(calls);
+    }
+
+    // In one round trip.
+    let ids: Vec<String> = places.iter().map(|(_, id)| id.to_string()).collect();
+    tx.all(
+        "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+         WHERE org_id = $1 AND id = ANY(CAST(string_to_array($2, ',') AS UUID[])) ORDER BY started_at DESC, id DESC",
+        &[&org, &ids.join(",")],
+    )
 }
 
 /// Returns the start times of the last `most` outbound calls since the time `since`, of all orgs together, oldest first. Placed calls
@@ -245,7 +215,7 @@ pub fn list(
 }
 
 impl Store {
-    /// Returns a page like [`list`]. SQLite reads on the calling thread where an index bounds the work.
+    /// Returns a page like [`list`]. SQLite reads on the calling thread where indexes bound the work.
     ///
     /// # Errors
     /// [`Broke`](super::Broke): the database fails.
@@ -256,8 +226,8 @@ impl Store {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Call>, Error> {
-        if !filter.is_unrestricted() {
-            // A query may skip any number of calls before one matches, so it doesn't run on the calling thread.
+        if filter.number.is_some() {
+            // A number together with another filter may read any number of calls, so it doesn't run on the calling thread.
             let listed = self.read(move |tx| list(tx, org, &filter, after, limit));
             return listed.await;
         }

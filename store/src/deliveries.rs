@@ -441,6 +441,29 @@ fn disable(
     Ok(disabled == 1)
 }
 
+/// Statement for a page of a webhook's deliveries.
+macro_rules! listed {
+    ($state:literal) => {
+        concat!(
+            "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2",
+            $state,
+            " AND (created_at, id) < ($3, $4) ORDER BY created_at DESC, id DESC LIMIT $5"
+        )
+    };
+}
+
+/// Statement that counts a webhook's deliveries. The org is that of the webhook, so that no delivery is read for it.
+macro_rules! counted {
+    ($state:literal) => {
+        concat!(
+            "SELECT COUNT(*) FROM (SELECT 1 AS one FROM webhook_deliveries
+             WHERE webhook_id = (SELECT id FROM webhooks WHERE org_id = $1 AND id = $2)",
+            $state,
+            " LIMIT $3) AS matching"
+        )
+    };
+}
+
 /// Returns a page of a webhook's deliveries, newest first, after `after`.
 ///
 /// # Errors
@@ -456,17 +479,17 @@ pub fn page(
     tx.snapshot()?;
     let after = after.unwrap_or(Position::START);
     let state = state.map(DeliveryState::as_str);
+    // A statement for each case, so that each is answered from the index that fits.
+    let (listed, counted) = match state {
+        None => (listed!(""), counted!("")),
+        Some(_) => (listed!(" AND state = $6"), counted!(" AND state = $4")),
+    };
+    let most = i64::from(limit) + 1;
     let items: Vec<Delivery> = tx.all(
-        "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)
-         AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6",
-        &[&org, &webhook, &state, &after.at_micros(), &after.id, &(i64::from(limit) + 1)],
+        listed,
+        &[&org, &webhook, &after.at_micros(), &after.id, &most, &state],
     )?;
-
-    let (total,): (i64,) = tx.exactly_one(
-        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM webhook_deliveries
-         WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3) LIMIT $4) AS matching",
-        &[&org, &webhook, &state, &COUNT_LIMIT],
-    )?;
+    let (total,): (i64,) = tx.exactly_one(counted, &[&org, &webhook, &COUNT_LIMIT, &state])?;
 
     let position = |delivery: &Delivery| Position {
         at: delivery.created_at,

@@ -9,6 +9,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::call_events::{CallRow, call_columns};
+use super::call_lists::{self, outcome_of};
 use super::error::Error;
 use super::tx::Tx;
 use super::{call_ends, transfers};
@@ -30,7 +31,9 @@ macro_rules! last_alive {
 /// [`Broke`](super::Broke): the database fails.
 pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error> {
     let sql = concat!(
-        "UPDATE calls SET status = $3, hangup_by = $5, reason = $6, lost_told = FALSE,
+        "UPDATE calls SET status = $3, hangup_by = $5, reason = $6, lost_told = FALSE, list = (list & -16) | ",
+        outcome_of!("'lost'"),
+        ",
              ended_at = CASE WHEN COALESCE(answered_at, ringing_at, started_at) > ",
         last_alive!(),
         " THEN COALESCE(answered_at, ringing_at, started_at) ELSE ",
@@ -49,6 +52,7 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
             &"node_lost",
         ],
     )?;
+    call_lists::add_lost(tx, node, boot)?;
     transfers::close_lost(tx, node, boot)?;
     Ok(closed)
 }
@@ -90,7 +94,7 @@ pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
     // Reopened before the calls: the transfers are found by `lost_told` of their calls, which is cleared below.
     transfers::reopen(tx, run)?;
     tx.run(
-        "UPDATE calls SET ended_at = NULL, hangup_by = NULL, reason = NULL, lost_told = NULL,
+        "UPDATE calls SET ended_at = NULL, hangup_by = NULL, reason = NULL, lost_told = NULL, list = list & -16,
              status = CASE WHEN answered_at IS NOT NULL THEN 'in_progress' WHEN ringing_at IS NOT NULL THEN 'ringing'
                  ELSE 'queued' END
          WHERE node = $1 AND boot = $2 AND lost_told = FALSE",

@@ -16,12 +16,13 @@ use super::Store;
 use super::attempts;
 use super::call_ends;
 use super::call_events::{CallRow, Stages, call_columns};
+use super::call_lists::{self, Place, WrittenLists, outcome_of};
 use super::column::{micros, to_json};
 use super::contacts::{self, ContactLock};
 use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::journal_positions;
-use super::rows::{self, Insert};
+use super::rows::{Each, Insert};
 use super::transfers;
 use super::tx::Tx;
 use super::value::Value;
@@ -33,6 +34,8 @@ struct MergedFacts<'f> {
     call: Uuid,
     org: Uuid,
     started: Option<&'f Started>,
+    /// Where filters find it. Known with its beginning.
+    place: Option<Place>,
     contact: Option<Uuid>,
     ringing_at: Option<Moment>,
     answered_at: Option<Moment>,
@@ -52,51 +55,36 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
     // This comes first: it locks the contacts that exist, so that none is deleted before this commit.
     forget_deleted_contacts(tx, &mut known)?;
 
-    // Calls that begin come first: each group has its own statement, and the one for new calls is shorter.
+    // Calls that begin come first: each group has its own statement.
     known.sort_by_key(|known| known.started.is_none());
+    let mut places = call_lists::place(tx, known.iter().filter_map(|known| known.started))?;
+    for known in &mut known {
+        known.place = known
+            .started
+            .and_then(|started| places.place(started, known.status()));
+    }
     let mut events = Vec::new();
     let mut happened = Vec::new();
 
     attempts::project(tx, facts)?;
 
-    for some in rows::portions(&known) {
+    let begun = known.partition_point(|known| known.started.is_some());
+    let (begun, others) = known.split_at(begun);
+    let mut lists = WrittenLists::default();
+    for some in tx.portions(begun).chain(tx.portions(others)) {
         let rows = write(tx, origin, some)?;
         happened.extend(events_of(some, &rows));
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
+        lists.add(&rows);
     }
+    lists.write(tx)?;
 
     // Transfers come after the rows of their calls, which this transaction has locked by now. `lost::close` locks them in the same order.
     for (change, at) in transfers::project(tx, facts, &mut events)? {
         tx.announce(change, at);
     }
 
-    // Holds are rare: a statement of their own costs less than one more column in the statement for every call.
-    for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
-        let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
-        tx.run(sql, &[&known.org, &known.call, &held])?;
-    }
-
-    for (known, media) in known.iter().filter_map(|known| Some((known, known.media?))) {
-        let sql = "UPDATE calls SET media = $3, media_steps = $4 WHERE org_id = $1 AND id = $2";
-        let (figures, steps) = (to_json(&media.figures), to_json(&media.steps));
-        tx.run(sql, &[&known.org, &known.call, &figures, &steps])?;
-    }
-
-    let detailed = |known: &&MergedFacts<'_>| {
-        known
-            .ended
-            .is_some_and(|ended| ended.reason_detail.is_some())
-    };
-    for known in known.iter().filter(detailed) {
-        let detail = known.ended.and_then(|ended| ended.reason_detail.as_deref());
-        let sql = "UPDATE calls SET reason_detail = $3 WHERE org_id = $1 AND id = $2";
-        tx.run(sql, &[&known.org, &known.call, &detail.map(text)])?;
-    }
-
-    for known in known.iter().filter(|known| known.withholds_caller()) {
-        let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
-        tx.run(sql, &[&known.org, &known.call, &true])?;
-    }
+    write_rare(tx, &known)?;
 
     // Readers get the events of different calls in the order in which they happened, not in that of the rows.
     happened.sort_by_key(|event: &NewEvent| event.at);
@@ -105,6 +93,59 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
 
     Ok(())
 }
+
+/// Writes what few calls have: statements of their own cost less than further columns in the statement for every call.
+fn write_rare(tx: &mut Tx, known: &[MergedFacts<'_>]) -> Result<(), Error> {
+    let id = |known: &MergedFacts<'_>| [known.org.into(), known.call.into()];
+
+    let held = known.iter().filter_map(|known| {
+        let [org, call] = id(known);
+        Some([org, call, Value::Flag(Some(known.held?))])
+    });
+    tx.run_each(HELD, &held.collect::<Vec<_>>())?;
+
+    let media = known.iter().filter_map(|known| {
+        let media = known.media?;
+        let [org, call] = id(known);
+        let (figures, steps) = (to_json(&media.figures), to_json(&media.steps));
+        Some([org, call, figures.into(), steps.into()])
+    });
+    tx.run_each(MEDIA, &media.collect::<Vec<_>>())?;
+
+    let detailed = known.iter().filter_map(|known| {
+        let detail = known.ended?.reason_detail.as_deref()?;
+        let [org, call] = id(known);
+        Some([org, call, text(detail).into()])
+    });
+    tx.run_each(REASON_DETAIL, &detailed.collect::<Vec<_>>())?;
+
+    let withheld = known.iter().filter(|known| known.withholds_caller());
+    let withheld = withheld.map(|known| {
+        let [org, call] = id(known);
+        [org, call, Value::Flag(Some(true))]
+    });
+    tx.run_each(WITHHELD, &withheld.collect::<Vec<_>>())
+}
+
+const HELD: Each = Each {
+    sqlite: "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2",
+    postgres: "UPDATE calls SET held = given.c FROM given WHERE org_id = given.a AND id = given.b",
+};
+
+const MEDIA: Each = Each {
+    sqlite: "UPDATE calls SET media = $3, media_steps = $4 WHERE org_id = $1 AND id = $2",
+    postgres: "UPDATE calls SET media = given.c, media_steps = given.d FROM given WHERE org_id = given.a AND id = given.b",
+};
+
+const REASON_DETAIL: Each = Each {
+    sqlite: "UPDATE calls SET reason_detail = $3 WHERE org_id = $1 AND id = $2",
+    postgres: "UPDATE calls SET reason_detail = given.c FROM given WHERE org_id = given.a AND id = given.b",
+};
+
+const WITHHELD: Each = Each {
+    sqlite: "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2",
+    postgres: "UPDATE calls SET caller_withheld = given.c FROM given WHERE org_id = given.a AND id = given.b",
+};
 
 impl Project<Fact> for Store {
     async fn project(
@@ -167,6 +208,7 @@ impl<'f> MergedFacts<'f> {
             call: fact.call(),
             org: org(fact),
             started: None,
+            place: None,
             contact: None,
             ringing_at: None,
             answered_at: None,
@@ -236,13 +278,14 @@ impl<'f> MergedFacts<'f> {
                 .and_then(|started| started.invite_facts.as_deref()?.user_agent.as_deref())
                 .map(text),
             lost_told: None,
+            list: self.place.map(|place| place.list),
             media: None,
             caller_withheld: self.withholds_caller().then_some(true),
         }
     }
 
     /// Returns the values of [`CALLS`].
-    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 29]
+    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 31]
     where
         'f: 'k,
     {
@@ -284,6 +327,8 @@ impl<'f> MergedFacts<'f> {
                 .into(),
             row.trunk_id.into(),
             started.map(|started| started.clock_offset).into(),
+            row.list.into(),
+            self.place.map(|place| place.block).into(),
         ]
     }
 
@@ -344,47 +389,37 @@ fn org(fact: &Fact) -> Uuid {
 
 const CALLS: &str = "calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked, trunk_id, clock_offset)";
+    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked, trunk_id, clock_offset, list, block)";
 
 const NEW: Insert = Insert {
     into: CALLS,
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 
-const MERGED: Insert = Insert {
-    into: CALLS,
-    ending: MERGE,
-};
-
-/// A final status stays, except `lost`, which was assumed.
-const MERGE: &str = concat!(
-    " ON CONFLICT (id) DO UPDATE SET
-    session_id = COALESCE(calls.session_id, excluded.session_id),
-    agent_id = COALESCE(calls.agent_id, excluded.agent_id),
+/// Merges what comes after a call's beginning. A final status stays, except `lost`, which was assumed.
+macro_rules! merge_later {
+    () => {
+        concat!(
+            "
     contact_id = COALESCE(calls.contact_id, excluded.contact_id),
-    direction = COALESCE(calls.direction, excluded.direction),
-    from_number = COALESCE(calls.from_number, excluded.from_number),
-    to_number = COALESCE(calls.to_number, excluded.to_number),
-    from_e164 = COALESCE(calls.from_e164, excluded.from_e164),
-    to_e164 = COALESCE(calls.to_e164, excluded.to_e164),
-    started_at = COALESCE(calls.started_at, excluded.started_at),
     ringing_at = COALESCE(calls.ringing_at, excluded.ringing_at),
     answered_at = COALESCE(calls.answered_at, excluded.answered_at),
-    caller_call_id = COALESCE(calls.caller_call_id, excluded.caller_call_id),
     runtime_call_id = COALESCE(calls.runtime_call_id, excluded.runtime_call_id),
-    decision = COALESCE(calls.decision, excluded.decision),
-    headers = COALESCE(calls.headers, excluded.headers),
     q850_cause = COALESCE(calls.q850_cause, excluded.q850_cause),
-    metadata = COALESCE(calls.metadata, excluded.metadata),
-    asked = COALESCE(calls.asked, excluded.asked),
-    trunk_id = COALESCE(calls.trunk_id, excluded.trunk_id),
-    clock_offset = COALESCE(calls.clock_offset, excluded.clock_offset),
     status = CASE
         WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
         WHEN calls.ended_at IS NOT NULL THEN calls.status
         WHEN COALESCE(calls.answered_at, excluded.answered_at) IS NOT NULL THEN 'in_progress'
         WHEN COALESCE(calls.ringing_at, excluded.ringing_at) IS NOT NULL THEN 'ringing'
         ELSE 'queued' END,
+    list = (COALESCE(calls.list, excluded.list) & -16) | CASE
+        WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN ",
+            outcome_of!("excluded.status"),
+            "
+        WHEN calls.ended_at IS NOT NULL THEN ",
+            outcome_of!("calls.status"),
+            "
+        ELSE 0 END,
     sip_code = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.sip_code ELSE calls.sip_code END,
     reason = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
@@ -395,8 +430,39 @@ const MERGE: &str = concat!(
         THEN excluded.ended_at ELSE calls.ended_at END,
     lost_told = CASE WHEN excluded.ended_at IS NOT NULL AND calls.lost_told = FALSE THEN NULL ELSE calls.lost_told END
     RETURNING ",
-    call_columns!()
-);
+            call_columns!()
+        )
+    };
+}
+const MERGED: Insert = Insert {
+    into: CALLS,
+    ending: concat!(
+        " ON CONFLICT (id) DO UPDATE SET
+    session_id = COALESCE(calls.session_id, excluded.session_id),
+    agent_id = COALESCE(calls.agent_id, excluded.agent_id),
+    direction = COALESCE(calls.direction, excluded.direction),
+    from_number = COALESCE(calls.from_number, excluded.from_number),
+    to_number = COALESCE(calls.to_number, excluded.to_number),
+    from_e164 = COALESCE(calls.from_e164, excluded.from_e164),
+    to_e164 = COALESCE(calls.to_e164, excluded.to_e164),
+    started_at = COALESCE(calls.started_at, excluded.started_at),
+    caller_call_id = COALESCE(calls.caller_call_id, excluded.caller_call_id),
+    decision = COALESCE(calls.decision, excluded.decision),
+    headers = COALESCE(calls.headers, excluded.headers),
+    metadata = COALESCE(calls.metadata, excluded.metadata),
+    asked = COALESCE(calls.asked, excluded.asked),
+    trunk_id = COALESCE(calls.trunk_id, excluded.trunk_id),
+    clock_offset = COALESCE(calls.clock_offset, excluded.clock_offset),
+    block = COALESCE(calls.block, excluded.block),",
+        merge_later!()
+    ),
+};
+
+/// Rows of calls whose beginning isn't among the facts: what it brings isn't written again, nor are the indexes of it.
+const LATER: Insert = Insert {
+    into: CALLS,
+    ending: concat!(" ON CONFLICT (id) DO UPDATE SET", merge_later!()),
+};
 
 /// Writes rows, and returns them as stored. Rows of new calls aren't read back: they are as written.
 fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<CallRow>, Error> {
@@ -421,7 +487,11 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
         }
     }
 
-    let mut merged: Vec<CallRow> = tx.insert_returning(MERGED, &values)?;
+    let insert = match known.iter().any(|known| known.started.is_some()) {
+        true => MERGED,
+        false => LATER,
+    };
+    let mut merged: Vec<CallRow> = tx.insert_returning(insert, &values)?;
     for row in &mut merged {
         // `project` writes this column after the rows, so the rows returned here don't have it yet.
         if withheld.contains(&row.id) {

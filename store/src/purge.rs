@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::call_lists;
 use super::column::{from_row, maybe, micros, moment};
 use super::error::Error;
 use super::event::{EventType, lost_end_id, repeatable_id};
@@ -205,6 +206,9 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
 
     if !going.is_empty() {
         tx.run(FORGET_ENDS, &[&org, &ENDS_AT_ONCE])?;
+        if let Some(before) = before {
+            call_lists::forget_blocks(tx, org, before)?;
+        }
     }
 
     Ok(going.len() as u64)
@@ -270,7 +274,7 @@ const CALL_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1 AND seq IN (
     SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)";
 
 /// Tables with many rows, or that no foreign key deletes with the org.
-const PURGED: [(&str, &str); 8] = [
+const PURGED: [(&str, &str); 10] = [
     some_rows!("webhook_deliveries"),
     some_rows!("events"),
     (HANDOFFS, HANDOFFS),
@@ -279,4 +283,6 @@ const PURGED: [(&str, &str); 8] = [
     some_rows!("transfers"),
     some_rows!("asks"),
     (CALL_ENDS, CALL_ENDS),
+    some_rows!("call_lists"),
+    some_rows!("call_blocks"),
 ];

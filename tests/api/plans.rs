@@ -25,7 +25,7 @@ use crate::test_db::{Beside, TestDb};
 use crate::test_org::{Asker, Of, TestOrg, rows};
 
 /// Plan steps that may scan a table, by the beginning of their statement, each with the reason.
-const WHOLE: [(&str, &str, &str); 9] = [
+const WHOLE: [(&str, &str, &str); 12] = [
     ("nodes", "SELECT node, lease_expires_at", "a row a node"),
     ("nodes", "SELECT node, TRUE FROM nodes", "a row a node"),
     ("nodes", "SELECT CAST(node AS BIGINT)", "a row a node"),
@@ -34,6 +34,21 @@ const WHOLE: [(&str, &str, &str); 9] = [
         "SCAN matching",
         "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls",
         "no table: the rows that the query within has found by its index",
+    ),
+    (
+        "SCAN matching",
+        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM call_lists",
+        "no table: the rows that the query within has found by its index",
+    ),
+    (
+        "SCAN matching",
+        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM call_blocks",
+        "no table: the rows that the queries within have found by their indexes",
+    ),
+    (
+        "SCAN given",
+        "WITH given",
+        "no table: the rows that a statement was given",
     ),
     (
         "SCAN matching",
@@ -228,8 +243,9 @@ async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
             whole.collect()
         }
         Beside::Postgres(connection) => {
-            let values = (1..100).take_while(|n| statement.contains(&format!("${n}")));
-            let mut kinds = vec!["unknown"; values.count()];
+            // A statement may leave out some of the values that it shares with others.
+            let values = (1..100).filter(|n| statement.contains(&format!("${n}")));
+            let mut kinds = vec!["unknown"; values.max().unwrap_or_default()];
 
             // PostgreSQL can't infer the type of every parameter: the loop tries types until the statement is accepted.
             let (mut last, mut tried) = (0, 0);

@@ -13,6 +13,7 @@ mod agents;
 mod audit;
 mod call_ends;
 mod call_figures;
+mod call_filters;
 mod call_seconds;
 mod calls_up;
 mod contacts;

@@ -439,13 +439,13 @@ async fn calls_are_listed_by_page(db: &TestDb) {
 }
 
 async fn calls_are_counted_to_ten_thousand(db: &TestDb) {
-    const COPIES: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at)
+    const COPIES: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, list, block, started_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 9999)
-        SELECT gen_random_uuid(), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
+        SELECT gen_random_uuid(), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, list, block, started_at - turn
         FROM calls CROSS JOIN turns";
-    const ON_SQLITE: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at)
+    const ON_SQLITE: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, list, block, started_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 9999)
-        SELECT randomblob(16), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
+        SELECT randomblob(16), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, list, block, started_at - turn
         FROM calls CROSS JOIN turns";
     let store = db.open().await;
     let first = Fact::Started(started(1, NOW).into());
