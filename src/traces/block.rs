@@ -10,7 +10,7 @@ use super::record::{Record, records};
 use super::scan;
 use super::shares::OrgOctets;
 
-/// Octets of messages that fill a block. LZ4 looks back no further, and what a shard, this and the compressed block take together stays in the
+/// Octets of messages that fill a block of calls. LZ4 looks back no further, and what a shard, this and the compressed block take together stays in the
 /// cache of a processor.
 pub(super) const FULL: usize = 60 << 10;
 /// Octets of messages in a block, at most, and the largest size that a header may claim. A block is closed once it has [`FULL`] octets, and the
@@ -71,8 +71,9 @@ impl Open {
         self.span = Some((first.min(at), last.max(at)));
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.octets.len() >= FULL
+    /// Returns true if it has so many octets.
+    pub(super) fn has(&self, octets: usize) -> bool {
+        self.octets.len() >= octets
     }
 
     /// Time of its first message.

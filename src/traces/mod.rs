@@ -56,6 +56,9 @@ use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 /// Compressed octets in memory of messages of calls that aren't in a file yet.
 const CALL_OCTETS: usize = 6 << 20;
 
+/// Octets of messages of no call before those that have waited longest are forgotten, twice: a challenged caller has to find its first INVITE.
+const UNMATCHED_OCTETS: usize = 256 << 10;
+
 /// Messages of earlier batches examined in one sweep, at most, for the calls that have begun with them. Taps wait for a sweep, so one org's
 /// messages must not make it long. Those beyond stay in no call's trace.
 const EARLIER_EXAMINED: usize = 4_096;
@@ -410,7 +413,7 @@ impl StoredTraces {
         }
         let Some(leg) = record.leg else {
             self.unmatched.open.push(record, key);
-            if self.unmatched.open.is_full() {
+            if self.unmatched.open.has(UNMATCHED_OCTETS) {
                 self.forget_unmatched();
             }
             return;
@@ -437,7 +440,7 @@ impl StoredTraces {
         let has_room = self.assignments.has_room(leg.call, record.octets.len());
         if has_room {
             self.calls.open.push(record, key);
-            if self.calls.open.is_full() {
+            if self.calls.open.has(block::FULL) {
                 self.close_calls();
             }
         }

@@ -255,15 +255,20 @@ fn who_ends_leaves_all_beside_what_waits() {
     let traces = Traces::unattended(1, None, None, around(clock)).unwrap();
     let mut tap = traces.tap(0);
     begin(&mut tap, "a@b");
-    for (at, left) in [(1, false), (2, true)] {
-        let octets = message("INVITE sip:a SIP/2.0", "a@b", tap::PICK_UP_SIZE);
-        tap.note(Moment::from_secs(at), flow(), false, &octets);
-        assert!(tap.is_due(Moment::from_secs(at)));
+    // The second doesn't fit into what waits.
+    for (at, size, left) in [
+        (1, tap::PICK_UP_SIZE, false),
+        (2, tap::PICK_UP_SIZE / 2, true),
+    ] {
+        let octets = message("INVITE sip:a SIP/2.0", "a@b", size);
+        let passed = Moment::from_secs(at);
+        tap.note(passed, flow(), false, &octets);
+        assert!(tap.is_due(passed + SWEEP_INTERVAL));
         match left {
             true => tap.leave(),
             false => tap.hand_on(),
         }
-        assert!(!tap.is_due(Moment::from_secs(at)));
+        assert!(!tap.is_due(passed + SWEEP_INTERVAL));
     }
     assert_eq!(found(&traces, "a@b").messages.len(), 2);
 }

@@ -20,6 +20,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use trunkline_sip::fault::Unreachable;
 
+use super::icmp;
+
 /// Most datagrams of one system call.
 pub const BATCH: usize = 64;
 /// Buffer size of one datagram: no UDP payload is longer, so none is ever truncated.
@@ -123,7 +125,6 @@ impl Incoming {
     /// Receives waiting datagrams, never blocking. Returns their number.
     pub(super) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         self.arrivals.clear();
-
         if self.octets.is_empty() {
             self.make_room();
         }
@@ -254,7 +255,6 @@ impl<'a> Outgoing<'a> {
         }
 
         let (first, count) = (headers.as_mut_ptr(), headers.len());
-
         // SAFETY: `count` headers from `first` on point to buffers of the stated lengths; the datagrams' octets are
         // borrowed for 'a, and the kernel only reads them.
         let sent = unsafe {
@@ -391,35 +391,11 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
             }
 
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                ControlMessage::Unreachable(unreachable(&ptr::read_unaligned(data.cast())))
+                ControlMessage::Unreachable(icmp::unreachable(&ptr::read_unaligned(data.cast())))
             }
             _ => ControlMessage::Other,
         }
     }
-}
-
-/// Classifies an ICMP error. By RFC 3261 §18.4, host, network, port or protocol unreachable and parameter problem are failures of the
-/// transport; packet too big, source quench and TTL exceeded are not.
-const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
-    const FRAGMENTATION_NEEDED: u8 = 4;
-    let (v4, v6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
-    let origin = error.ee_origin;
-
-    Some(match (error.ee_type, error.ee_code) {
-        // ICMP: RFC 792, RFC 1122 §3.2.2.1 and RFC 1812 §5.2.7.1. ICMPv6: RFC 4443 §3.
-        (3, FRAGMENTATION_NEEDED) if origin == v4 => return None,
-        (3, 0 | 6) if origin == v4 => Unreachable::Network,
-        (3, 1 | 7) if origin == v4 => Unreachable::Host,
-        (3, 3) if origin == v4 => Unreachable::Port,
-        (3, 9 | 10 | 13) if origin == v4 => Unreachable::Prohibited,
-        (3 | 12, _) if origin == v4 => Unreachable::Other,
-        (1, 0) if origin == v6 => Unreachable::Network,
-        (1, 1) if origin == v6 => Unreachable::Prohibited,
-        (1, 3) if origin == v6 => Unreachable::Host,
-        (1, 4) if origin == v6 => Unreachable::Port,
-        (1 | 4, _) if origin == v6 => Unreachable::Other,
-        _ => return None,
-    })
 }
 
 /// Sets the options that [`Incoming`] relies on, for a socket to be bound to `address`: destination addresses if it is a wildcard,

@@ -5,6 +5,7 @@
 mod connection;
 pub mod connections;
 mod handshake;
+mod icmp;
 mod in_process;
 mod lost;
 mod mmsg;

@@ -391,7 +391,8 @@ fn earlier_messages_close_a_full_block() {
     tap.assign(leg(ORG, 1, 0, LegRole::Trunk), identity);
     tap.hand_on();
     traces.sweep(NOW);
-    assert_eq!(lock(&traces.kept).calls.closed.len(), 1);
+    // Two of them fill a block.
+    assert_eq!(lock(&traces.kept).calls.closed.len(), 4);
     assert_eq!(shown(&traces, ORG, 1).len(), 8);
 }
 
