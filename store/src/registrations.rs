@@ -228,9 +228,9 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
 
     for gone in gone {
         // The update locks the rows: a second node that takes over at the same time finds them ended, or taken by this
-        // node.
+        // node. Its `now` may be earlier than their end, if it began first and then waited.
         let held: Vec<Row> = tx.all(
-            "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
+            "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 AND expires_at > saved_at RETURNING *",
             &[gone, &now, &at],
         )?;
         let held = held.into_iter().filter_map(Row::kept);

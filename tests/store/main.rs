@@ -35,6 +35,7 @@ mod node_commands;
 mod number_codes;
 mod projection;
 mod purged_accounts;
+mod registrations;
 mod retention;
 mod schema;
 mod sealed;
