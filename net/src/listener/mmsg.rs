@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use trunkline_sip::fault::Unreachable;
 
-use super::icmp;
+use super::datagram_errors::unreachable_by_icmp;
 
 /// Most datagrams of one system call.
 pub const BATCH: usize = 64;
@@ -63,8 +63,8 @@ pub(super) struct Incoming {
     overflowed: u32,
 }
 
-/// What the kernel is told of the other buffers, written once: a busy shard receives thousands of small batches a second. A row isn't resized
-/// once a pointer leads to it.
+/// Headers that name the other buffers to the kernel. They are written once: a busy shard receives thousands of small batches a second. Neither
+/// these nor the buffers are resized afterwards, since pointers lead to them.
 #[derive(Default)]
 struct Headers {
     iovecs: Vec<libc::iovec>,
@@ -175,7 +175,7 @@ impl Incoming {
 /// A row for one entry per datagram of a batch, on the stack. Only what is added is written: a busy shard sends thousands of small batches a second.
 type Row<T> = SmallVec<[T; BATCH]>;
 
-/// Names the whole room for name and control messages; the kernel replaces that by what it has used.
+/// Offers the kernel the whole room for a peer's address and for control messages. It writes there how much it has used.
 const fn set_room(header: &mut libc::msghdr) {
     header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     header.msg_controllen = CONTROL;
@@ -391,7 +391,7 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
             }
 
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                ControlMessage::Unreachable(icmp::unreachable(&ptr::read_unaligned(data.cast())))
+                ControlMessage::Unreachable(unreachable_by_icmp(&ptr::read_unaligned(data.cast())))
             }
             _ => ControlMessage::Other,
         }

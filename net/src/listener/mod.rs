@@ -4,8 +4,8 @@
 
 mod connection;
 pub mod connections;
+mod datagram_errors;
 mod handshake;
-mod icmp;
 mod in_process;
 mod lost;
 mod mmsg;

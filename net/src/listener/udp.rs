@@ -18,6 +18,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 
 use super::Lost;
+use super::datagram_errors::{is_of_a_peer, unreachable};
 pub use super::mmsg::BATCH;
 use super::mmsg::{self, Incoming, Outgoing};
 
@@ -224,33 +225,6 @@ impl fmt::Debug for UdpSocket {
             .field("listener", &self.listener)
             .field("local", &self.local)
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns whether an error of the socket reports an ICMP message about an earlier datagram.
-fn is_of_a_peer(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::EHOSTDOWN
-                | libc::ENONET
-        ) | Some(
-            libc::ENOPROTOOPT | libc::EPROTO | libc::EACCES | libc::EOPNOTSUPP | libc::EMSGSIZE
-        )
-    )
-}
-
-/// Classifies the error of a datagram that can't be sent.
-fn unreachable(error: &io::Error) -> Unreachable {
-    match error.raw_os_error() {
-        Some(libc::ECONNREFUSED) => Unreachable::Port,
-        Some(libc::EHOSTUNREACH | libc::EHOSTDOWN) => Unreachable::Host,
-        Some(libc::ENETUNREACH | libc::ENETDOWN) => Unreachable::Network,
-        Some(libc::EACCES | libc::EPERM) => Unreachable::Prohibited,
-        Some(_) | None => Unreachable::Other,
     }
 }
 

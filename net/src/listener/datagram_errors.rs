@@ -1,10 +1,12 @@
-//! What an ICMP message says of a peer.
+//! Errors of datagrams: whether they are about a peer, and how it is unreachable.
+
+use std::io;
 
 use trunkline_sip::fault::Unreachable;
 
 /// Classifies an ICMP error. By RFC 3261 §18.4, host, network, port or protocol unreachable and parameter problem are failures of the
 /// transport; packet too big, source quench and TTL exceeded are not.
-pub(super) const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
+pub(super) const fn unreachable_by_icmp(error: &libc::sock_extended_err) -> Option<Unreachable> {
     const FRAGMENTATION_NEEDED: u8 = 4;
     let (v4, v6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
     let origin = error.ee_origin;
@@ -24,4 +26,31 @@ pub(super) const fn unreachable(error: &libc::sock_extended_err) -> Option<Unrea
         (1 | 4, _) if origin == v6 => Unreachable::Other,
         _ => return None,
     })
+}
+
+/// Returns whether an error of the socket reports an ICMP message about an earlier datagram.
+pub(super) fn is_of_a_peer(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::ENONET
+        ) | Some(
+            libc::ENOPROTOOPT | libc::EPROTO | libc::EACCES | libc::EOPNOTSUPP | libc::EMSGSIZE
+        )
+    )
+}
+
+/// Classifies the error of a datagram that can't be sent.
+pub(super) fn unreachable(error: &io::Error) -> Unreachable {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => Unreachable::Port,
+        Some(libc::EHOSTUNREACH | libc::EHOSTDOWN) => Unreachable::Host,
+        Some(libc::ENETUNREACH | libc::ENETDOWN) => Unreachable::Network,
+        Some(libc::EACCES | libc::EPERM) => Unreachable::Prohibited,
+        Some(_) | None => Unreachable::Other,
+    }
 }
