@@ -25,7 +25,7 @@ const BLOCK: u128 = 4_096;
 /// Outcome of calls that aren't over.
 pub(super) const UP: &str = "up";
 
-/// Number of the outcome that a status column stands for, in the last four bits of a list; 0: the call isn't over.
+/// Converts a status column to the number of an outcome, which is in the last four bits of a list; 0: the call isn't over.
 macro_rules! outcome_of {
     ($status:literal) => {
         concat!(

@@ -132,13 +132,15 @@ fn newest(
     after: Position,
     limit: i64,
 ) -> Result<Vec<Call>, Error> {
+    // SQLite takes the end of its range from one condition alone. Were it the filter's, it would pass all newer calls on the way to a deep page.
+    let to = filter.to.map_or(i64::MAX, micros).min(after.at_micros());
     tx.all(
         "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE org_id = $1 AND started_at BETWEEN $2 AND $3
          AND (started_at, id) < ($4, $5) ORDER BY started_at DESC, id DESC LIMIT $6",
         &[
             &org,
             &filter.from.map_or(0, micros),
-            &filter.to.map_or(i64::MAX, micros),
+            &to,
             &after.at_micros(),
             &after.id,
             &limit,
