@@ -65,8 +65,9 @@ impl LiveCall {
     /// Applies a fact.
     fn follow(&mut self, fact: &Fact) {
         match fact {
-            // Its first fact makes it.
+            // `LiveCalls::begin` has made the call of it.
             Fact::Started(_) => {}
+
             Fact::Contact { contact, .. } => self.contact = Some(*contact),
             Fact::Ringing { at, .. } => {
                 self.status = Status::Ringing;
@@ -81,6 +82,7 @@ impl LiveCall {
                 self.answered_at = Some(*at);
                 self.runtime_call_id = Some(runtime_call_id.clone());
             }
+
             Fact::Joined {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(runtime_call_id.clone()),
@@ -88,6 +90,7 @@ impl LiveCall {
             Fact::Transfer(transfer) => self.transfer = Some(Arc::new((**transfer).clone())),
             Fact::Attempt(attempt) => self.attempts.push((**attempt).clone()),
             Fact::Media(media) => self.media = Some(Arc::new((**media).clone())),
+
             // Listed until the store has its end: see `LiveCalls::forget`.
             Fact::Ended(ended) => {
                 self.ended = Some(ended.clone());
@@ -97,7 +100,7 @@ impl LiveCall {
     }
 
     /// Adds what the caller's offer lacks to the end of a call without common media, where the refusal itself was a peer's and didn't say it.
-    fn detail(&self, fact: &mut Fact) {
+    fn add_detail(&self, fact: &mut Fact) {
         if let Fact::Ended(ended) = fact
             && ended.reason_detail.is_none()
             && ended.reason.as_deref() == Some(Reason::NoCommonMedia.code())
@@ -194,23 +197,20 @@ impl LiveCalls {
     /// Applies a fact, and returns it with wall-clock times, as it is recorded.
     #[must_use]
     pub fn note(&self, fact: Fact) -> Fact {
-        if let Fact::Started(_) = &fact {
-            let wall = self.wall.offset();
-            let fact = fact_on(fact, wall);
-            if let Fact::Started(started) = &fact {
-                self.begin(started, wall);
-            }
+        // Looked up once, since a busy shard notes tens of thousands of facts a second.
+        if let Some(mut live) = self.calls.get_mut(&fact.call()) {
+            let mut fact = fact_on(fact, live.wall);
+            live.add_detail(&mut fact);
+            live.follow(&fact);
             return fact;
         }
-        match self.calls.get_mut(&fact.call()) {
-            Some(mut live) => {
-                let mut fact = fact_on(fact, live.wall);
-                live.detail(&mut fact);
-                live.follow(&fact);
-                fact
-            }
-            None => fact_on(fact, self.wall.offset()),
+
+        let wall = self.wall.offset();
+        let fact = fact_on(fact, wall);
+        if let Fact::Started(started) = &fact {
+            self.begin(started, wall);
         }
+        fact
     }
 
     /// Returns a transfer of a call with wall-clock times.
@@ -226,6 +226,7 @@ impl LiveCalls {
         begun.unwrap_or_else(|| self.wall.offset())
     }
 
+    /// Makes the live call of its first fact.
     fn begin(&self, started: &Arc<Started>, wall: WallOffset) {
         let live = LiveCall {
             started: Arc::clone(started),
