@@ -121,13 +121,13 @@ impl Process {
     }
 }
 
-/// Starts a server and returns once `is_ready`, or its log at that time if it ends first or isn't ready within `limit`.
+/// Starts a server, and returns once `is_ready`.
 ///
 /// A server that found its port taken is started again: between the choice of a free port and its use, another program of the tests may
 /// hold it for a moment. A browser binds its queries to any port from 1024 to 65535.
 ///
 /// # Errors
-/// The server's log.
+/// The server's log, if it ends or isn't ready within `limit`.
 pub fn started(
     limit: Duration,
     begin: impl Fn() -> Process,
@@ -140,21 +140,19 @@ pub fn started(
         if process.exited().is_none() {
             return is_ready().then_some(true);
         }
-        if !log()
-            .trim_end()
-            .lines()
-            .next_back()?
-            .contains("the port is taken")
-        {
+
+        let log = log();
+        let complaint = log.trim_end().lines().next_back().unwrap_or_default();
+        if !complaint.contains("the port is taken") {
             return Some(false);
         }
         process = begin();
         None
     });
-    if ready == Some(true) {
-        Ok(process)
-    } else {
-        Err(log())
+
+    match ready {
+        Some(true) => Ok(process),
+        Some(false) | None => Err(log()),
     }
 }
 

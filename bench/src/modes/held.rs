@@ -71,7 +71,8 @@ pub(super) fn held(
     daemon: &Daemon,
     engine: &mut Engine,
     report: &mut Report,
-    (phase, calls): (Phase, u64),
+    phase: Phase,
+    calls: u64,
 ) -> io::Result<()> {
     let pid = daemon.pid();
     // The warm-up's transactions end first.

@@ -114,7 +114,7 @@ pub fn line(setting: &Setting, shape: Shape, span: u64, talk_ms: u64) -> Result<
         Shape::Options(concurrency) => line.options(&mut engine, concurrency, span)?,
         Shape::Held(phase, calls) => match &line.server {
             Server::Trunkline(daemon) => {
-                held(daemon, &mut engine, &mut line.report, (phase, calls))?;
+                held(daemon, &mut engine, &mut line.report, phase, calls)?;
                 line.recorded(WARM_UP + engine.exchange.tally.answered)?;
                 line.promises(&engine, is_overload)?;
             }
