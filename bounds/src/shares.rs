@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use uuid::Uuid;
+
+use crate::ids::SharedIdTable;
 
 /// Per cent of the thing below which what is free is scarce: shares bind.
 const SCARCE: u64 = 15;
@@ -63,7 +64,7 @@ pub enum NoShare {
 #[derive(Debug)]
 pub struct Shares {
     /// Counts of orgs and of partners.
-    of: DashMap<Uuid, Count>,
+    of: SharedIdTable<Uuid, Count>,
     /// Count of all, as [`Count::pack`] has it.
     total: AtomicU64,
     capacity: AtomicU32,
@@ -103,7 +104,7 @@ impl Shares {
     /// Shares of `capacity` things; the share of an org or partner is at least `least` of them.
     pub fn new(capacity: usize, least: u32) -> Arc<Self> {
         let shares = Self {
-            of: DashMap::new(),
+            of: SharedIdTable::default(),
             total: AtomicU64::new(0),
             capacity: AtomicU32::new(0),
             least,

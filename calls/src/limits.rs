@@ -5,9 +5,8 @@ use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use trunkline_bounds::{Holder, NoShare, Share, Shares};
+use trunkline_bounds::{Holder, NoShare, Share, SharedIdTable, Shares};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -54,7 +53,7 @@ pub struct Claim {
 /// Live calls of every agent, trunk and org, and open set-ups of every caller to a number, shared by all shards.
 #[derive(Debug)]
 pub struct Limits {
-    counts: DashMap<Uuid, u32>,
+    counts: SharedIdTable<Uuid, u32>,
     max_calls: usize,
     /// Open set-ups of one caller to one number through one trunk; 0: all.
     max_setups: u16,
@@ -80,7 +79,7 @@ impl Limits {
     /// At most `max_calls` on this node, and `max_setups` open at once of one caller to one number through one trunk (0: all).
     pub fn with_setups(max_calls: usize, max_setups: u16) -> Arc<Self> {
         Arc::new(Self {
-            counts: DashMap::new(),
+            counts: SharedIdTable::default(),
             max_calls,
             max_setups,
             setup_keys: Default::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dashmap::DashMap;
+use trunkline_bounds::SharedIdTable;
 use trunkline_model::attempt::Attempt;
 use trunkline_model::media::CallMedia;
 use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
@@ -115,11 +115,11 @@ impl LiveCall {
 #[derive(Debug)]
 pub struct LiveCalls {
     /// Boxed, since a table that has just grown is half empty.
-    calls: DashMap<Uuid, Box<LiveCall>>,
+    calls: SharedIdTable<Uuid, Box<LiveCall>>,
     /// Wall clock of recorded facts.
     wall: &'static WallClock,
     /// The call of each session.
-    sessions: DashMap<Uuid, Uuid>,
+    sessions: SharedIdTable<Uuid, Uuid>,
 }
 
 impl LiveCalls {
@@ -131,9 +131,9 @@ impl LiveCalls {
     /// None yet; times are those of this wall clock.
     pub fn on(wall: &'static WallClock) -> Arc<Self> {
         Arc::new(Self {
-            calls: DashMap::new(),
+            calls: SharedIdTable::default(),
             wall,
-            sessions: DashMap::new(),
+            sessions: SharedIdTable::default(),
         })
     }
 

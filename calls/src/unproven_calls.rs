@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use trunkline_bounds::SharedIdTable;
 use trunkline_sip::flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -59,7 +60,7 @@ fn place(minute: u64) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct UnprovenCalls {
     sources: DashMap<IpAddr, SourceCalls>,
-    orgs: DashMap<Uuid, u32>,
+    orgs: SharedIdTable<Uuid, u32>,
 }
 
 impl UnprovenCalls {
