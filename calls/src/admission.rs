@@ -69,7 +69,7 @@ impl<'a, 'm> Incoming<'a, 'm> {
 
     fn facts(&self, prefix: &str) -> Result<Facts, Difference> {
         let read = invite::read_with(self.message, self.request_uri.as_ref())?;
-        Ok(facts_of(&read, prefix))
+        Ok(facts_of(read, prefix))
     }
 
     fn of(
@@ -493,19 +493,25 @@ fn lists(org: &OrgView, facts: &Facts) -> bool {
 }
 
 /// Facts for routing.
-pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
+pub fn facts_of(invite: Invite, prefix: &str) -> Facts {
     let name = [prefix, "-AGENT-ID"].concat();
     let mut agents = invite.header(&name);
     let agent = agents.next();
     let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));
+
+    let (agent_header, other_agent_header) = (agent.map(str::to_owned), other.map(Into::into));
+    drop(agents);
+    let (to_user, anonymous) = (invite.to_user(), invite.is_anonymous());
+    let asserted = invite.asserted_identities().into();
+    let (request_user, from_user) = invite.into_users();
     Facts {
-        agent_header: agent.map(str::to_owned),
-        other_agent_header: other.map(Into::into),
-        request_user: invite.request_uri_user(),
-        to_user: invite.to_user(),
-        from_user: invite.from_user(),
-        asserted: invite.asserted_identities().into(),
-        anonymous: invite.is_anonymous(),
+        agent_header,
+        other_agent_header,
+        request_user,
+        to_user,
+        from_user,
+        asserted,
+        anonymous,
     }
 }
 

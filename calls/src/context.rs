@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use trunkline_bounds::IdTable;
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::record::Fact;
@@ -26,6 +27,7 @@ use super::attempt_counter::AttemptCounter;
 use super::crossing::lacking_options;
 use super::effect::{ChallengeOutcome, ChallengeReport, Challenger, Effect};
 use super::flow_choice::{self, NoFlow};
+use super::header_prefix::HeaderPrefix;
 use super::health::Health;
 use super::ids::{CallKey, CallRef, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
@@ -52,7 +54,7 @@ pub(crate) const MIN_SE: u32 = 90;
 #[derive(Debug)]
 pub struct Config {
     /// `X-PLATFORM`: the prefix of the context headers.
-    pub header_prefix: Box<str>,
+    pub header_prefix: HeaderPrefix,
     /// Realm of our challenges.
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
@@ -115,7 +117,7 @@ pub struct Core {
     /// ACKs whose next hop isn't certain.
     pub(crate) uncertain_acks: UncertainAcks,
     pub(crate) live: Arc<LiveCalls>,
-    pub(crate) tags: HashMap<u64, TagOwner>,
+    pub(crate) tags: IdTable<u64, TagOwner>,
     /// Identities of legs that traces are about to be given, once the input is handled.
     pub(crate) untraced: Vec<Untraced>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
@@ -168,7 +170,7 @@ impl Core {
             resolver_cache: ResolverCache::default(),
             uncertain_acks: UncertainAcks::default(),
             live,
-            tags: HashMap::new(),
+            tags: IdTable::default(),
             untraced: Vec::new(),
             timers: Wheel::new(now),
             effects: VecDeque::new(),

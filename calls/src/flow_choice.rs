@@ -49,7 +49,9 @@ pub fn flow_to_target(
 
 /// Our Contact on a flow.
 pub fn contact(endpoint: &Endpoint, flow: &Flow) -> String {
-    ["<", &contact_uri(endpoint, flow), ">"].concat()
+    let host = endpoint.sent_by(flow);
+    let [scheme, mark, transport] = around_host(flow);
+    ["<", scheme, &host, mark, transport, ">"].concat()
 }
 
 /// Our `sips:` Contact on a flow, for a dialog that requires TLS on every hop. It needs no transport parameter (RFC 5630 §3.1.1).
@@ -60,13 +62,17 @@ pub fn secure_contact(endpoint: &Endpoint, flow: &Flow) -> String {
 /// The URI in our Contact on a flow.
 pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     let host = endpoint.sent_by(flow);
-    match flow.transport {
-        Transport::Udp => ["sip:trunkline@", &host].concat(),
-        Transport::Tcp | Transport::Tls => {
-            let transport = flow.transport.uri_name();
-            ["sip:trunkline@", &host, ";transport=", transport].concat()
-        }
-    }
+    let [scheme, mark, transport] = around_host(flow);
+    [scheme, &host, mark, transport].concat()
+}
+
+/// What stands in our URI before the host, and behind it the mark of the transport and its name.
+const fn around_host(flow: &Flow) -> [&'static str; 3] {
+    let [mark, transport] = match flow.transport {
+        Transport::Udp => ["", ""],
+        Transport::Tcp | Transport::Tls => [";transport=", flow.transport.uri_name()],
+    };
+    ["sip:trunkline@", mark, transport]
 }
 
 /// Returns a flow from the listener that suits the peer's address best.

@@ -43,9 +43,8 @@ impl Cx<'_> {
     /// Returns how often the call of this INVITE has come back: one more than the session whose id it carries, if that is up.
     pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
         let config = &self.core.config;
-        let name = [&*config.header_prefix, "-SESSION-ID"].concat();
         let text = message
-            .other(&name)
+            .other(&config.header_prefix.names().session_id)
             .and_then(|id| std::str::from_utf8(id).ok());
         let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
             return 0;

@@ -51,6 +51,7 @@ mod failed_login;
 pub mod flow;
 pub mod flow_choice;
 mod generation;
+mod header_prefix;
 pub mod health;
 pub mod hold;
 mod hold_state;
@@ -131,11 +132,12 @@ pub use effect::{
     AgreedMedia, AuthFailure, ChallengeOutcome, ChallengeReport, Challenger, Effect, MediaRecord,
     Unanswerable, UnansweredChallenge, UnknownSource, UnknownUser,
 };
+pub use header_prefix::HeaderPrefix;
 pub use ids::CallKey;
 pub use privacy::ANONYMOUS_USER;
 pub use proven_sources::ProvenSources;
 pub use refusal::Reason;
 pub use role::LegRole;
 pub use shard::{Calls, DOCTOR, HangUpRequester, member};
-pub use traced::{DialogIdentity, SecretHeaders, TracedLeg};
+pub use traced::{DialogIdentity, InviteIdentity, InviteParts, SecretHeaders, TracedLeg};
 pub use trunkline_sip::flow::is_private;

@@ -236,30 +236,25 @@ fn crossing<'c>(call: &RuntimeCallFacts<'_>, config: &'c Config) -> Crossing<'c>
 impl RuntimeText<'_> {
     /// Writes the context headers. The session's token goes only to a runtime that the operator trusts or whose agent asks for it.
     fn write_context(&self, head: &mut Head<'_>, target: &Target) {
-        let (call, prefix) = (&self.call, &*self.config.header_prefix);
-        let mut line = |name: &str, value: &str| {
-            head.line(&[prefix, "-", name].concat(), value.as_bytes());
-        };
-        let mut buffer = uuid::Uuid::encode_buffer();
-        line(
-            "SESSION-ID",
-            call.session.hyphenated().encode_lower(&mut buffer),
-        );
-        line(
-            "AGENT-ID",
-            call.agent.hyphenated().encode_lower(&mut buffer),
-        );
-        if let Some(contact) = call.contact {
-            line("CONTACT-ID", contact.hyphenated().encode_lower(&mut buffer));
+        let (call, names) = (&self.call, self.config.header_prefix.names());
+        let contact = call.contact.map(|contact| (&names.contact_id, contact));
+        let ids = [
+            (&names.session_id, call.session),
+            (&names.agent_id, call.agent),
+        ];
+        for (name, id) in ids.into_iter().chain(contact) {
+            let mut buffer = uuid::Uuid::encode_buffer();
+            let id = id.hyphenated().encode_lower(&mut buffer);
+            head.line(name, id.as_bytes());
         }
 
         if self.says.wants_token || is_trusted(&self.config, target) {
             let token = self.config.session_tokens.mint(call.org, call.session);
-            line("SESSION-TOKEN", &token);
+            head.line(&names.session_token, token.as_bytes());
         }
 
         if self.says.krisp {
-            line("KRISP-ENABLED", "true");
+            head.line(&names.krisp_enabled, b"true");
         }
     }
 }

@@ -255,8 +255,8 @@ pub(crate) struct Parties<'a> {
 }
 
 /// Returns a number as E.164 if possible, else as it was sent.
-pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
-    number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
+pub(crate) fn written<'a>(number: Option<&'a E164>, raw: &'a str) -> &'a str {
+    number.map_or(raw, E164::as_str)
 }
 
 /// Octets of a peer's text that a placeholder may hold; longer text is cut.

@@ -28,21 +28,8 @@ pub struct TracedLeg {
 /// Identity that belongs to one leg.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DialogIdentity {
-    /// Transaction of an INVITE that a peer began the leg with.
-    Invite {
-        /// Call-ID.
-        call_id: Box<[u8]>,
-        /// The peer's tag.
-        from_tag: Box<[u8]>,
-        /// Request-URI as sent.
-        request_uri: Box<[u8]>,
-        /// Protocol, transport and sent-by of the top Via.
-        sent_by: Box<[u8]>,
-        /// Branch of the top Via; empty for a peer of RFC 2543.
-        branch: Box<[u8]>,
-        /// Flow by which it came.
-        flow: Flow,
-    },
+    /// Transaction of an INVITE that a peer began the leg with, and the flow by which it came.
+    Invite(InviteIdentity, Flow),
     /// Dialogs with this tag of ours: one, or the forks of an INVITE of ours.
     Tag {
         /// Call-ID.
@@ -54,6 +41,64 @@ pub enum DialogIdentity {
         /// Headers that may be credentials, and that no trace of the call shows.
         secrets: SecretHeaders,
     },
+}
+
+/// Parts of an INVITE that tell its transaction, and whether another INVITE is the same one sent again.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct InviteParts<'a> {
+    /// Call-ID.
+    pub call_id: &'a [u8],
+    /// The peer's tag.
+    pub from_tag: &'a [u8],
+    /// Request-URI as sent.
+    pub request_uri: &'a [u8],
+    /// Protocol, transport and sent-by of the top Via.
+    pub sent_by: &'a [u8],
+    /// Branch of the top Via; empty for a peer of RFC 2543.
+    pub branch: &'a [u8],
+}
+
+/// Copy of an [`InviteParts`] in one buffer, since each call has one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InviteIdentity {
+    octets: Box<[u8]>,
+    /// Ends of the parts before the last.
+    ends: [usize; 4],
+}
+
+impl InviteIdentity {
+    /// Copies the parts.
+    pub fn new(parts: &InviteParts<'_>) -> Self {
+        let InviteParts {
+            call_id,
+            from_tag,
+            request_uri,
+            sent_by,
+            branch,
+        } = *parts;
+        let mut end = 0;
+        let ends = [call_id, from_tag, request_uri, sent_by].map(|part| {
+            end += part.len();
+            end
+        });
+        let octets = [call_id, from_tag, request_uri, sent_by, branch].concat();
+        Self {
+            octets: octets.into(),
+            ends,
+        }
+    }
+
+    /// Returns the parts.
+    pub fn parts(&self) -> InviteParts<'_> {
+        let [call_id, from_tag, request_uri, sent_by] = self.ends;
+        InviteParts {
+            call_id: &self.octets[..call_id],
+            from_tag: &self.octets[call_id..from_tag],
+            request_uri: &self.octets[from_tag..request_uri],
+            sent_by: &self.octets[request_uri..sent_by],
+            branch: &self.octets[sent_by..],
+        }
+    }
 }
 
 /// Names and values of headers that may be credentials.
@@ -88,14 +133,14 @@ impl fmt::Debug for SecretHeaders {
 impl DialogIdentity {
     /// The transaction of a received INVITE.
     pub(crate) fn of_invite(invite: &Message<'_>, flow: Flow) -> Self {
-        Self::Invite {
-            call_id: invite.call_id().into(),
-            from_tag: invite.from_tag().unwrap_or_default().into(),
-            request_uri: invite.request_uri().into(),
-            sent_by: invite.top_via().head.into(),
-            branch: invite.top_via().branch.unwrap_or_default().into(),
-            flow,
-        }
+        let parts = InviteParts {
+            call_id: invite.call_id(),
+            from_tag: invite.from_tag().unwrap_or_default(),
+            request_uri: invite.request_uri(),
+            sent_by: invite.top_via().head,
+            branch: invite.top_via().branch.unwrap_or_default(),
+        };
+        Self::Invite(InviteIdentity::new(&parts), flow)
     }
 
     /// The dialog with the sender of an INVITE in which we have this tag.

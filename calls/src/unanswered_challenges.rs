@@ -77,6 +77,8 @@ impl UnansweredChallenges {
         }
 
         let call_id = String::from_utf8_lossy(message.call_id());
+        let end = call_id.char_indices().nth(LONGEST);
+        let call_id = &call_id[..end.map_or(call_id.len(), |(at, _)| at)];
         self.waiting.push_back((
             key(message),
             UnansweredChallenge {
@@ -84,7 +86,7 @@ impl UnansweredChallenges {
                 dialled: dialled.into(),
                 at: now,
                 allowed_by: allowed_by(),
-                call_id: call_id.chars().take(LONGEST).collect::<String>().into(),
+                call_id: call_id.into(),
             },
         ));
     }

@@ -128,7 +128,7 @@ pub(super) fn calls_config(
     let default_runtime = config.phone.default_runtime.runtime();
 
     trunkline_calls::Config {
-        header_prefix: sip.header_prefix.clone(),
+        header_prefix: (&*sip.header_prefix).into(),
         realm: sip.realm(),
         algorithms: algorithms(config),
         default_runtime: Arc::new(default_runtime),

@@ -61,7 +61,7 @@ impl CapturedCall {
             at: None,
             source: None,
             request_uri: text(asked.request_uri()),
-            facts: facts_of(&read, prefix),
+            facts: facts_of(read, prefix),
             status: None,
             phrase: String::new(),
             warning: None,

@@ -6,16 +6,17 @@
 //! only if its Call-ID and its peer's tag are the leg's too.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher as _, Hash, Hasher as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use siphasher::sip::SipHasher13;
+use slab::Slab;
 use smallvec::SmallVec;
-use trunkline_bounds::PartnerShare;
+use trunkline_bounds::{IdTable, PartnerShare};
 use trunkline_calls::wall_clock::WallOffset;
-use trunkline_calls::{DialogIdentity, TracedLeg};
+use trunkline_calls::{DialogIdentity, InviteParts, LegRole, TracedLeg};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -62,14 +63,14 @@ impl Default for Fingerprints {
 }
 
 impl Fingerprints {
-    fn of<T: Hash + ?Sized>(&self, parts: &T) -> u128 {
+    fn of<T: Hash + ?Sized>(&self, parts: &T) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         parts.hash(&mut hasher);
-        hasher.finish128().as_u128()
+        hasher.finish()
     }
 
     /// The transaction that a message belongs to, if it is an INVITE, or its ACK, CANCEL or answer.
-    fn of_transaction(&self, seen: &Seen<'_>, peer: IpAddr) -> u128 {
+    fn of_transaction(&self, seen: &Seen<'_>, peer: IpAddr) -> u64 {
         let from_tag = seen.from_tag.unwrap_or_default();
         self.of(&(
             [seen.call_id, from_tag, seen.sent_by(), seen.branch()],
@@ -78,60 +79,33 @@ impl Fingerprints {
     }
 
     /// A header, by its name in small letters and its value.
-    fn of_header(&self, name: &[u8], value: &[u8]) -> u128 {
+    fn of_header(&self, name: &[u8], value: &[u8]) -> u64 {
         self.of(&[name, value])
     }
 
     /// The parts of an INVITE that stay when it is sent again after a challenge (RFC 3261 §8.1.3.5).
     ///
     /// The Request-URI is one of them. A proxy that serves two orgs may fork one call to both, with one Call-ID and one From-tag.
-    fn of_repeated(&self, texts: [&[u8]; 2], request_uri: &[u8], peer: SocketAddr) -> u128 {
+    fn of_repeated(&self, texts: [&[u8]; 2], request_uri: &[u8], peer: SocketAddr) -> u64 {
         // A kept message has no password any more, and the INVITE that begins the call has it still.
         let uri = scan::struck_uri(request_uri);
         self.of(&(texts, &*uri, peer))
     }
 }
 
-/// Table by fingerprints, or by ids of ours: nobody else chooses such keys, and they are random enough to need no hash of their own.
-pub(super) type Table<K, V> = HashMap<K, V, BuildHasherDefault<FoldedKey>>;
-
-/// Folds a key of 16 octets into the number by which a [`Table`] finds it.
-#[derive(Debug, Default)]
-pub(super) struct FoldedKey(u64);
-
-impl Hasher for FoldedKey {
-    fn finish(&self) -> u64 {
-        // A table takes its place from the lower bits.
-        self.0 ^ self.0 >> 32
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        for part in octets.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // An odd factor spreads every bit of an id, of which some are the same for all calls of a node, over the upper ones.
-        self.0 = (self.0.rotate_left(32) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_u128(&mut self, key: u128) {
-        self.write(&key.to_le_bytes());
-    }
-
-    fn write_usize(&mut self, _: usize) {
-        // Every key has the same length.
-    }
+/// A leg: the place of its call among those known, and the rest of its [`TracedLeg`].
+#[derive(Copy, Clone, Debug)]
+struct KnownLeg {
+    call: u32,
+    leg: u8,
+    role: LegRole,
 }
 
 /// Dialogs with one tag of ours.
 #[derive(Debug)]
 struct Dialog {
-    leg: TracedLeg,
-    call_id: u128,
+    leg: KnownLeg,
+    call_id: u64,
     peer: PeerTags,
 }
 
@@ -139,35 +113,47 @@ struct Dialog {
 #[derive(Debug)]
 enum PeerTags {
     /// The peer began the dialog with this tag; without one, if it is of RFC 2543.
-    Fixed(Option<u128>),
+    Fixed(Option<u64>),
     /// We sent the INVITE: its answers bring the tags of its forks.
-    Forks(SmallVec<[u128; 1]>),
+    Forks(SmallVec<[u64; 2]>),
 }
 
 /// Known identities of one call, and the size of its messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KnownCall {
+    org: Uuid,
+    call: Uuid,
     octets: usize,
     /// Offset of the wall clock when its first leg began, on which the times of its messages are.
-    wall: Option<WallOffset>,
-    tags: SmallVec<[u128; 2]>,
+    wall: WallOffset,
+    tags: SmallVec<[u64; 2]>,
     /// At most [`MAX_INVITES`].
-    invites: SmallVec<[u128; 1]>,
+    invites: SmallVec<[u64; 2]>,
     /// Names and values of headers that may be credentials; at most [`MAX_SECRETS`].
-    secrets: Vec<u128>,
+    secrets: Vec<u64>,
 }
 
 /// Identities of the legs of calls that are up, and of those that have ended a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     /// By the fingerprint of our tag.
-    dialogs: Table<u128, Dialog>,
+    dialogs: IdTable<u64, Dialog>,
     /// By the fingerprint of the transaction of a peer's INVITE.
-    invites: Table<u128, TracedLeg>,
-    calls: Table<Uuid, KnownCall>,
+    invites: IdTable<u64, KnownLeg>,
+    calls: Slab<KnownCall>,
+    /// Places among the calls, by their ids.
+    places: IdTable<Uuid, u32>,
     /// Ended calls, in order.
     over: VecDeque<(Moment, Uuid)>,
     fingerprints: Fingerprints,
+}
+
+/// Assignment of a message. Good until a call is forgotten.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Assigned {
+    pub(super) leg: TracedLeg,
+    /// Place of the call.
+    call: u32,
 }
 
 /// INVITEs that have begun calls in one batch, by what an earlier INVITE of the same caller has too: the caller was challenged, and sent
@@ -175,7 +161,7 @@ pub(super) struct Assignments {
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     /// `None` where two orgs have the same, so that neither gets the other's.
-    legs: HashMap<u128, Option<TracedLeg>>,
+    legs: IdTable<u64, Option<TracedLeg>>,
     /// Keys of messages with their Call-IDs.
     keys: HashSet<u64>,
 }
@@ -200,31 +186,32 @@ impl Assignments {
         wall: WallOffset,
         repeated: &mut Repeated,
     ) {
-        let known = self.calls.entry(leg.call).or_default();
-        known.wall.get_or_insert(wall);
+        let known_leg = KnownLeg {
+            call: self.place_of(&leg, wall),
+            leg: leg.leg,
+            role: leg.role,
+        };
 
         match identity {
-            DialogIdentity::Invite {
-                call_id,
-                from_tag,
-                request_uri,
-                sent_by,
-                branch,
-                flow,
-            } => {
-                let texts: [&[u8]; 2] = [&call_id, &from_tag];
-                let same = self
-                    .fingerprints
-                    .of_repeated(texts, &request_uri, flow.peer);
-                repeated.keys.insert(scan::key(&call_id));
+            DialogIdentity::Invite(invite, flow) => {
+                let InviteParts {
+                    call_id,
+                    from_tag,
+                    request_uri,
+                    sent_by,
+                    branch,
+                } = invite.parts();
+                let texts = [call_id, from_tag];
+                let same = self.fingerprints.of_repeated(texts, request_uri, flow.peer);
+                repeated.keys.insert(scan::key(call_id));
                 let entry = repeated.legs.entry(same).or_insert(Some(leg));
                 if entry.is_some_and(|other| other.org != leg.org) {
                     *entry = None;
                 }
 
-                let texts: [&[u8]; 4] = [&call_id, &from_tag, &sent_by, &branch];
+                let texts = [call_id, from_tag, sent_by, branch];
                 let transaction = self.fingerprints.of(&(texts, flow.peer.ip()));
-                self.add_invite(transaction, leg);
+                self.add_invite(transaction, known_leg);
             }
             DialogIdentity::Tag {
                 call_id,
@@ -233,7 +220,7 @@ impl Assignments {
                 secrets,
             } => {
                 let fingerprint = self.fingerprints.of(local.as_bytes());
-                let known = self.calls.entry(leg.call).or_default();
+                let known = &mut self.calls[known_leg.call as usize];
                 known.tags.push(fingerprint);
                 for (name, value) in secrets.iter().filter(|(_, value)| !value.is_empty()) {
                     let name = name.to_ascii_lowercase();
@@ -251,7 +238,7 @@ impl Assignments {
                     None => PeerTags::Forks(SmallVec::new()),
                 };
                 let dialog = Dialog {
-                    leg,
+                    leg: known_leg,
                     call_id: self.fingerprints.of(&*call_id),
                     peer,
                 };
@@ -260,9 +247,39 @@ impl Assignments {
         }
     }
 
+    /// Returns the place of a leg's call, which becomes known if it isn't.
+    fn place_of(&mut self, leg: &TracedLeg, wall: WallOffset) -> u32 {
+        let calls = &mut self.calls;
+        *self.places.entry(leg.call).or_insert_with(|| {
+            let place = calls.insert(KnownCall {
+                org: leg.org,
+                call: leg.call,
+                octets: 0,
+                wall,
+                tags: SmallVec::new(),
+                invites: SmallVec::new(),
+                secrets: Vec::new(),
+            });
+            u32::try_from(place).expect("fewer calls than an int of 32 bits has values")
+        })
+    }
+
+    fn assigned(&self, leg: KnownLeg) -> Assigned {
+        let KnownCall { org, call, .. } = self.calls[leg.call as usize];
+        Assigned {
+            leg: TracedLeg {
+                org,
+                call,
+                leg: leg.leg,
+                role: leg.role,
+            },
+            call: leg.call,
+        }
+    }
+
     /// Adds the transaction of an INVITE; false if the call has had its share.
-    fn add_invite(&mut self, transaction: u128, leg: TracedLeg) -> bool {
-        let known = self.calls.entry(leg.call).or_default();
+    fn add_invite(&mut self, transaction: u64, leg: KnownLeg) -> bool {
+        let known = &mut self.calls[leg.call as usize];
         if !known.invites.contains(&transaction) {
             if known.invites.len() >= MAX_INVITES {
                 return false;
@@ -299,16 +316,21 @@ impl Assignments {
 
     /// Forgets a call: later messages are assigned to it no more.
     pub(super) fn remove(&mut self, call: Uuid) {
-        let Some(known) = self.calls.remove(&call) else {
+        let Some(place) = self.places.remove(&call) else {
             return;
         };
+        let known = self.calls.remove(place as usize);
         for tag in known.tags {
-            self.dialogs.remove(&tag);
+            // The leg may have joined another call.
+            let dialog = self.dialogs.get(&tag);
+            if dialog.is_some_and(|dialog| dialog.leg.call == place) {
+                self.dialogs.remove(&tag);
+            }
         }
         for transaction in known.invites {
             // The same transaction may have begun a later call.
             let leg = self.invites.get(&transaction);
-            if leg.is_some_and(|leg| leg.call == call) {
+            if leg.is_some_and(|leg| leg.call == place) {
                 self.invites.remove(&transaction);
             }
         }
@@ -317,12 +339,12 @@ impl Assignments {
     /// Strikes headers that may be credentials out of a message of a call, on whichever of its legs it is.
     pub(super) fn strike_secrets(
         &self,
-        call: Uuid,
+        of: &Assigned,
         octets: &mut [u8],
         places: &scan::HeaderPositions,
     ) {
-        let known = self.calls.get(&call).map(|known| &known.secrets);
-        if let Some(secrets) = known.filter(|secrets| !secrets.is_empty()) {
+        let secrets = &self.calls[of.call as usize].secrets;
+        if !secrets.is_empty() {
             scan::strike_known(octets, places, |name, value| {
                 secrets.contains(&self.fingerprints.of_header(name, value))
             });
@@ -330,17 +352,15 @@ impl Assignments {
     }
 
     /// Counts a message of a call; false if the call has had its share.
-    pub(super) fn has_room(&mut self, call: Uuid, octets: usize) -> bool {
-        let Some(known) = self.calls.get_mut(&call) else {
-            return true;
-        };
+    pub(super) fn has_room(&mut self, of: &Assigned, octets: usize) -> bool {
+        let known = &mut self.calls[of.call as usize];
         known.octets = known.octets.saturating_add(octets);
         known.octets <= OCTETS_OF_CALL
     }
 
-    /// Returns the offset on which the times of a call's messages are; `None` for an unknown call.
-    pub(super) fn offset_of(&self, call: Uuid) -> Option<WallOffset> {
-        self.calls.get(&call)?.wall
+    /// Returns the offset on which the times of a call's messages are.
+    pub(super) fn offset_of(&self, of: &Assigned) -> WallOffset {
+        self.calls[of.call as usize].wall
     }
 
     /// Returns the leg that a message belongs to.
@@ -349,9 +369,11 @@ impl Assignments {
         is_sent: bool,
         peer: SocketAddr,
         seen: &Seen<'_>,
-    ) -> Option<TracedLeg> {
-        self.by_tag(is_sent, seen)
-            .or_else(|| self.by_invite(is_sent, peer.ip(), seen))
+    ) -> Option<Assigned> {
+        let leg = self
+            .by_tag(is_sent, seen)
+            .or_else(|| self.by_invite(is_sent, peer.ip(), seen))?;
+        Some(self.assigned(leg))
     }
 
     /// Assigns an INVITE that came before the one that began a leg, from the same source with the same Call-ID, tag and Request-URI: a
@@ -362,7 +384,7 @@ impl Assignments {
         peer: SocketAddr,
         seen: &Seen<'_>,
         repeated: &Repeated,
-    ) -> Option<TracedLeg> {
+    ) -> Option<Assigned> {
         let is_first =
             !is_sent && seen.is_request && seen.method == Method::Invite && seen.to_tag.is_none();
         if !is_first || repeated.is_empty() {
@@ -373,11 +395,18 @@ impl Assignments {
         let same = self.fingerprints.of_repeated(texts, seen.request_uri, peer);
         let leg = repeated.legs.get(&same).copied().flatten()?;
         let transaction = self.fingerprints.of_transaction(seen, peer.ip());
+        // It began in the same batch.
+        let known = KnownLeg {
+            call: *self.places.get(&leg.call)?,
+            leg: leg.leg,
+            role: leg.role,
+        };
         // A trace without an INVITE is better than one with an INVITE that nobody answers.
-        self.add_invite(transaction, leg).then_some(leg)
+        self.add_invite(transaction, known)
+            .then(|| self.assigned(known))
     }
 
-    fn by_tag(&mut self, is_sent: bool, seen: &Seen<'_>) -> Option<TracedLeg> {
+    fn by_tag(&mut self, is_sent: bool, seen: &Seen<'_>) -> Option<KnownLeg> {
         // Our tag is in To of what answers a peer or comes from it as a request, else in From.
         let (local, remote) = match seen.is_request != is_sent {
             true => (seen.to_tag, seen.from_tag),
@@ -394,7 +423,7 @@ impl Assignments {
         is_its.then_some(dialog.leg)
     }
 
-    fn by_invite(&self, is_sent: bool, peer: IpAddr, seen: &Seen<'_>) -> Option<TracedLeg> {
+    fn by_invite(&self, is_sent: bool, peer: IpAddr, seen: &Seen<'_>) -> Option<KnownLeg> {
         // Requests of the peer, and our answers to them.
         let is_of_invite = seen.is_request != is_sent && seen.method != Method::Other;
         if !is_of_invite {
@@ -414,7 +443,7 @@ impl Assignments {
 
 impl PeerTags {
     /// Returns whether a message with our tag and the dialog's Call-ID is the peer's, or goes to the peer.
-    fn admits(&mut self, is_sent: bool, seen: &Seen<'_>, remote: Option<u128>) -> bool {
+    fn admits(&mut self, is_sent: bool, seen: &Seen<'_>, remote: Option<u64>) -> bool {
         let forks = match self {
             Self::Fixed(tag) => return remote == *tag,
             Self::Forks(forks) => forks,

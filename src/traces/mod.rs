@@ -28,7 +28,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use trunkline_calls::TracedLeg;
 use trunkline_calls::wall_clock::WallClock;
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
@@ -36,7 +35,7 @@ use trunkline_store::priority::{API_AND_TRACES, give_way};
 use uuid::Uuid;
 
 use crate::memory;
-use assignment::{Assignments, LegReport, Repeated};
+use assignment::{Assigned, Assignments, LegReport, Repeated};
 use block::{Block, BlockQuery, Open};
 pub use export::Collector;
 use export::Exporter;
@@ -375,23 +374,27 @@ impl StoredTraces {
             let places = scan::strike_headers(octets);
             let seen = places.read(octets);
             let (is_sent, peer) = (mark.is_sent, mark.flow.peer);
-            let leg = self.assignments.leg_of(is_sent, peer, &seen).or_else(|| {
+            let assigned = self.assignments.leg_of(is_sent, peer, &seen).or_else(|| {
                 self.assignments
                     .leg_of_repeated(is_sent, peer, &seen, &repeated)
             });
-            let key = match &leg {
-                Some(leg) => scan::key(leg.call.as_bytes()),
+            let key = match &assigned {
+                Some(assigned) => scan::key(assigned.leg.call.as_bytes()),
                 None => scan::key(seen.call_id),
             };
             scan::strike_rest(octets, &places);
-            if let Some(leg) = &leg {
-                self.assignments.strike_secrets(leg.call, octets, &places);
-            }
             // A call's messages have times on its own offset, as its record has: a search by the record's times finds them all.
-            let begun = leg.and_then(|leg| self.assignments.offset_of(leg.call));
-            let at = begun.unwrap_or(mark.wall).of(mark.at);
+            let wall = match &assigned {
+                Some(assigned) => {
+                    self.assignments.strike_secrets(assigned, octets, &places);
+                    self.assignments.offset_of(assigned)
+                }
+                None => mark.wall,
+            };
+            let leg = assigned.map(|assigned| assigned.leg);
             let flow = self.local.named(mark.flow);
-            self.take_message(&Record::new(at, &flow, is_sent, leg, octets), key);
+            let record = Record::new(wall.of(mark.at), &flow, is_sent, leg, octets);
+            self.take_message(&record, assigned.as_ref(), key);
         }
 
         // Their last messages are in the same batch.
@@ -403,7 +406,7 @@ impl StoredTraces {
 
     /// Copies a message to the collector, and keeps it. The copy of one that a call may still begin with waits until that is known, since it is
     /// sent under the call's id.
-    fn take_message(&mut self, record: &Record<'_>, key: u64) {
+    fn take_message(&mut self, record: &Record<'_>, assigned: Option<&Assigned>, key: u64) {
         // After the scan, so that no credentials leave for the collector.
         match &mut self.exporter {
             Some(exporter) if record.leg.is_some() || !may_be_claimed(record) => {
@@ -411,14 +414,14 @@ impl StoredTraces {
             }
             Some(_) | None => {}
         }
-        let Some(leg) = record.leg else {
+        let Some(assigned) = assigned else {
             self.unmatched.open.push(record, key);
             if self.unmatched.open.has(UNMATCHED_OCTETS) {
                 self.forget_unmatched();
             }
             return;
         };
-        self.keep_of_call(leg, record, key);
+        self.keep_of_call(assigned, record, key);
     }
 
     /// Forgets the messages of no call that have waited longest, and begins another block.
@@ -435,9 +438,9 @@ impl StoredTraces {
     }
 
     /// Keeps a message of a call; false if the call has had its share.
-    fn keep_of_call(&mut self, leg: TracedLeg, record: &Record<'_>, key: u64) -> bool {
+    fn keep_of_call(&mut self, of: &Assigned, record: &Record<'_>, key: u64) -> bool {
         // Without this bound, one peer with one call could push out the traces of all orgs.
-        let has_room = self.assignments.has_room(leg.call, record.octets.len());
+        let has_room = self.assignments.has_room(of, record.octets.len());
         if has_room {
             self.calls.open.push(record, key);
             if self.calls.open.has(block::FULL) {
@@ -478,13 +481,13 @@ impl StoredTraces {
         let seen = Seen::of(record.octets);
         let (is_sent, peer) = (record.is_sent, record.peer);
         let assignments = &mut self.assignments;
-        let leg = assignments
+        let assigned = assignments
             .leg_of(is_sent, peer, &seen)
             .or_else(|| assignments.leg_of_repeated(is_sent, peer, &seen, repeated));
-        leg.is_some_and(|leg| {
-            let key = scan::key(leg.call.as_bytes());
-            let record = record.of_leg(leg);
-            let is_kept = self.keep_of_call(leg, &record, key);
+        assigned.is_some_and(|assigned| {
+            let key = scan::key(assigned.leg.call.as_bytes());
+            let record = record.of_leg(assigned.leg);
+            let is_kept = self.keep_of_call(&assigned, &record, key);
             // Any other message was copied when it came.
             if let Some(exporter) = &mut self.exporter
                 && is_kept

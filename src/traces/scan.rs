@@ -110,7 +110,8 @@ impl HeaderPositions {
             if is_blank(line) {
                 break;
             }
-            if let Some(colon) = memchr::memchr(b':', line)
+            // Names are short: a loop finds their end sooner than `memchr`.
+            if let Some(colon) = line.iter().position(|octet| *octet == b':')
                 && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
             {
                 let value = trimmed(line, colon + 1);
@@ -173,23 +174,48 @@ enum Ends {
 
 /// Returns the value of a header's parameter, outside of quotes and of angle brackets.
 fn parameter<'a>(value: &'a [u8], name: &[u8], ends: Ends) -> Option<&'a [u8]> {
-    // Nearly every value has no quotes, and its parameters behind the only angle brackets.
-    let uri_end = memchr::memrchr(b'>', value).map_or(0, |end| end + 1);
-    let (uri, parameters) = value.split_at(uri_end);
-    let has_one_uri = uri.is_empty()
-        || memchr::memchr(b'<', uri).is_some_and(|open| {
-            memchr::memchr(b';', &uri[..open]).is_none()
-                && memchr::memchr(b'>', &uri[open..]) == Some(uri.len() - 1 - open)
-        });
-    if ends == Ends::AtEnd
-        && has_one_uri
-        && memchr::memchr(b'"', value).is_none()
-        && memchr::memchr(b'<', parameters).is_none()
-    {
-        let mut parameters = parameters.split(|octet| *octet == b';').skip(1);
-        return parameters.find_map(|parameter| value_of(parameter, name));
+    let Some(parameters) = plain_parameters(value, ends) else {
+        return parameter_among_quotes(value, name, ends);
+    };
+    let mut rest = parameters;
+    while let [b';', behind @ ..] = rest {
+        let end = memchr::memchr(b';', behind).unwrap_or(behind.len());
+        let given = value_of(&behind[..end], name);
+        if given.is_some() {
+            return given;
+        }
+        rest = &behind[end..];
     }
-    parameter_among_quotes(value, name, ends)
+    None
+}
+
+/// Returns the parameters of a value that can be cut at semicolons, from the first semicolon on: those of `"name" <uri>;parameters`, as nearly every
+/// From and To is, and those of the first element of a list without quotes and brackets, as every Via is. `None` for any other value.
+fn plain_parameters(value: &[u8], ends: Ends) -> Option<&[u8]> {
+    if ends == Ends::AtComma {
+        let element = &value[..memchr::memchr(b',', value).unwrap_or(value.len())];
+        let start = memchr::memchr3(b'"', b'<', b';', element).unwrap_or(element.len());
+        let parameters = &element[start..];
+        return memchr::memchr2(b'"', b'<', parameters)
+            .is_none()
+            .then_some(parameters);
+    }
+
+    let uri = match value {
+        [b'<', ..] => value,
+        [b'"', quoted @ ..] => {
+            let end = memchr::memchr2(b'"', b'\\', quoted)?;
+            quoted[end..].strip_prefix(b"\"")?.trim_ascii_start()
+        }
+        _ => return None,
+    };
+    let uri = uri.strip_prefix(b"<")?;
+    let behind = &uri[memchr::memchr(b'>', uri)? + 1..];
+    let start = memchr::memchr3(b'"', b'<', b';', behind).unwrap_or(behind.len());
+    let parameters = &behind[start..];
+    memchr::memchr2(b'"', b'<', parameters)
+        .is_none()
+        .then_some(parameters)
 }
 
 /// Returns the value of a `name = value` if it has this name.
@@ -437,23 +463,40 @@ fn strike_passwords(head: &mut [u8]) {
     let mut from = 0;
     while let Some(found) = memchr::memchr(b'@', &head[from..]) {
         let end = from + found;
-        let is_before = |octet: &u8| {
-            matches!(
-                octet,
-                b'<' | b'>' | b',' | b'"' | b' ' | b'\t' | b'\r' | b'\n'
-            )
-        };
-        let start = head[from..end].iter().rposition(is_before);
-        // The search went back to the last `@` at most, so no octet is looked at twice.
-        let uri = start.map_or(from, |before| from + before + 1);
-
-        if let Some(user) = user_part(&head[uri..end])
-            && let Some(colon) = memchr::memchr(b':', &head[uri + user..end])
-        {
-            head[uri + user + colon + 1..end].fill(STRUCK);
+        if may_have_password(&head[from..end]) {
+            // The search went back to the last `@` at most, so no octet is looked at twice.
+            let start = head[from..end].iter().rposition(is_before_uri);
+            let uri = start.map_or(from, |before| from + before + 1);
+            if let Some(user) = user_part(&head[uri..end])
+                && let Some(colon) = memchr::memchr(b':', &head[uri + user..end])
+            {
+                head[uri + user + colon + 1..end].fill(STRUCK);
+            }
         }
         from = end + 1;
     }
+}
+
+/// Returns false for most texts before an `@`: their last colon is that of a scheme, or has a blank behind it.
+fn may_have_password(text: &[u8]) -> bool {
+    let Some(colon) = memchr::memrchr(b':', text) else {
+        return false;
+    };
+    let scheme = match &text[..colon] {
+        [before @ .., b's', b'i', b'p', b's'] | [before @ .., b's', b'i', b'p'] => Some(before),
+        _ => None,
+    };
+    let is_of_scheme = scheme.is_some_and(|before| before.last().is_some_and(is_before_uri));
+    let is_of_name = text.get(colon + 1).is_some_and(is_before_uri);
+    !is_of_scheme && !is_of_name
+}
+
+/// Returns true for an octet that ends what stands before a URI.
+const fn is_before_uri(octet: &u8) -> bool {
+    matches!(
+        octet,
+        b'<' | b'>' | b',' | b'"' | b' ' | b'\t' | b'\r' | b'\n'
+    )
 }
 
 /// Returns the start of the user part in a text that begins with a SIP URI, or with a header's name, a colon and a SIP URI: a blank behind the
@@ -589,6 +632,25 @@ mod tests {
     }
 
     #[test]
+    fn only_a_user_with_a_colon_may_have_a_password() {
+        for (text, may) in [
+            ("INVITE sip:a", false),
+            ("From: <sips:a", false),
+            ("Call-ID: a:b", true),
+            ("Call-ID: a", false),
+            ("a", false),
+            ("sip:a", true),
+            ("<sip:a:b", true),
+            ("<sip:sip:b", true),
+            ("<SIP:a", true),
+            ("<xsip:a", true),
+            (": a", false),
+        ] {
+            assert_eq!(may_have_password(text.as_bytes()), may, "{text}");
+        }
+    }
+
+    #[test]
     fn an_escaped_quote_hides_no_proof() {
         for proofs in [
             r#"realm="a\"b=", response="p1", nonce="p2""#,
@@ -621,6 +683,18 @@ mod tests {
             "\"a>;tag=no\" <sip:a>;tag=t",
             "<sip:a>;x=<sip:b;tag=no>;tag=t",
             "<<sip:a>;tag=u>;tag=t",
+            "\"a\" <sip:a>;x=\"<\";tag=t",
+            "\"a\" b<sip:a>;tag=t",
+            "\"a\\\";tag=no\" <sip:a>;tag=t",
+            "\"\"<sip:a\">;tag=t",
+            "<sip:a>,<sip:b>;tag=t",
+            "SIP/2.0/UDP h;tag=t, SIP/2.0/UDP i;tag=u",
+            "h;x,i;tag=u",
+            "h;tag=\"a,b\";x",
+            "h;x=\"a,b\";tag=t",
+            "h;x=<a,b>;tag=t",
+            "<sip:a",
+            "\"a",
             "a>b;tag=t",
             "a;tag=no>;tag=t",
             ";tag=no<sip:a>;tag=t",
@@ -629,9 +703,11 @@ mod tests {
             ";tag",
             "",
         ] {
-            let read = [parameter, parameter_among_quotes]
-                .map(|read| read(value.as_bytes(), b"tag", Ends::AtEnd));
-            assert_eq!(read[0], read[1], "{value}");
+            for ends in [Ends::AtEnd, Ends::AtComma] {
+                let read = [parameter, parameter_among_quotes]
+                    .map(|read| read(value.as_bytes(), b"tag", ends));
+                assert_eq!(read[0], read[1], "{value}, {ends:?}");
+            }
         }
     }
 

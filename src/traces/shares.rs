@@ -3,10 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trunkline_bounds::PartnerShare;
+use trunkline_bounds::{IdTable, PartnerShare};
 use uuid::Uuid;
-
-use super::assignment::Table;
 
 /// Part of the quota that is an org's share.
 const ORGS_PART: u64 = 4;
@@ -18,7 +16,7 @@ pub(super) type Partners = HashMap<Uuid, PartnerShare>;
 
 /// Octets of messages, by their orgs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OrgOctets(Table<Uuid, u64>);
+pub(super) struct OrgOctets(IdTable<Uuid, u64>);
 
 impl OrgOctets {
     pub(super) fn add(&mut self, org: Uuid, octets: usize) {

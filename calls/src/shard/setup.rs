@@ -393,9 +393,9 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         }
         let org = &self.caller.org.routing;
         let trunk = org.trunk.as_ref().map_or(org.id, |trunk| trunk.id);
-        let caller = target::written(caller.e164, &caller.raw);
-        let called = target::written(called.e164, &called.raw);
-        limits.setup_claim(&caller, &called, trunk)
+        let caller = target::written(caller.e164.as_ref(), &caller.raw);
+        let called = target::written(called.e164.as_ref(), &called.raw);
+        limits.setup_claim(caller, called, trunk)
     }
 
     /// Records the start of an accepted call and makes its legs. The agent is called later, by `call::proving`.
@@ -412,11 +412,13 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
         let is_anonymous = self.caller.facts.anonymous;
         let number = decision.caller.e164.filter(|_| !is_anonymous);
-        let called = target::written(decision.dialled.e164, &decision.dialled.raw);
+        let called =
+            target::written(decision.dialled.e164.as_ref(), &decision.dialled.raw).to_owned();
         let caller_number = match is_anonymous {
-            true => ANONYMOUS_USER.to_owned(),
-            false => target::written(decision.caller.e164, &decision.caller.raw),
-        };
+            true => ANONYMOUS_USER,
+            false => target::written(decision.caller.e164.as_ref(), &decision.caller.raw),
+        }
+        .to_owned();
         let started = self.started(cx, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
         self.trace(cx);

@@ -27,7 +27,7 @@ const PROOF: &str = "JOIN";
 /// Returns the org if the INVITE with Replaces comes from this installation, which its proof shows.
 pub(crate) fn asked_by_ourselves(config: &Config, message: &Message<'_>) -> Option<Uuid> {
     let dialog = message.first(HeaderName::Replaces)?;
-    let proof = message.other(&format!("{}-{PROOF}", config.header_prefix))?;
+    let proof = message.other(&format!("{}-{PROOF}", &*config.header_prefix))?;
     let proof = std::str::from_utf8(proof.trim_ascii()).ok()?;
     config.session_tokens.joins(proof, dialog.trim_ascii())
 }
@@ -67,7 +67,7 @@ pub(super) fn route_to_own(
 
     let proof = config.session_tokens.join(org, dialog.as_bytes());
     head.line(
-        &format!("{}-{PROOF}", config.header_prefix),
+        &format!("{}-{PROOF}", &*config.header_prefix),
         proof.as_bytes(),
     );
 

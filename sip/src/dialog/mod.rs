@@ -83,10 +83,10 @@ impl Dialog {
 
     /// The same dialog with another local tag: each early dialog of one INVITE has its own (RFC 3261 §12.1.1). `None` past 64 KiB.
     pub fn with_local_tag(&self, tag: &[u8]) -> Option<Self> {
-        let local = [self.local_address(), b";tag=", tag].concat();
         let [call_id, remote, target, routes] =
             [CALL_ID, REMOTE, TARGET, ROUTES].map(|part| self.part(part));
-        let (text, ends) = join([call_id, &local, remote, target, routes])?;
+        let local = [self.local_address(), b";tag=", tag];
+        let (text, ends) = join([&[call_id], &local, &[remote], &[target], &[routes]])?;
         Some(Self {
             text,
             ends,
@@ -126,18 +126,18 @@ impl Dialog {
 
     fn new(parts: &Parts<'_>, local_seq: u32, remote_seq: Option<u32>) -> Option<Self> {
         let (text, ends) = join([
-            parts.call_id,
-            &parts.local.text,
-            &parts.remote.text,
-            parts.target,
-            parts.routes,
+            &[parts.call_id],
+            &parts.local.pieces(),
+            &parts.remote.pieces(),
+            &[parts.target],
+            &[parts.routes],
         ])?;
 
         Some(Self {
             text,
             ends,
-            local_tag: parts.local.tag,
-            remote_tag: parts.remote.tag,
+            local_tag: u16::try_from(parts.local.tag.len()).ok()?,
+            remote_tag: u16::try_from(parts.remote.tag.len()).ok()?,
             local_seq,
             remote_seq,
             confirmed: false,
@@ -178,11 +178,11 @@ impl Dialog {
         }
 
         let parts = [
-            self.part(CALL_ID),
-            self.part(LOCAL),
-            self.part(REMOTE),
-            target,
-            routes,
+            &[self.part(CALL_ID)][..],
+            &[self.part(LOCAL)],
+            &[self.part(REMOTE)],
+            &[target],
+            &[routes],
         ];
         // Past 64 KiB the dialog stays as it was.
         if let Some((text, ends)) = join(parts) {
@@ -197,9 +197,9 @@ impl Dialog {
 
     /// Sets another target, once the request that named it is accepted.
     pub fn move_to(&mut self, target: &[u8]) {
-        let parts = [CALL_ID, LOCAL, REMOTE].map(|part| self.part(part));
-        let [call_id, local, remote] = parts;
-        if let Some((text, ends)) = join([call_id, local, remote, target, self.part(ROUTES)]) {
+        let [call_id, local, remote, routes] =
+            [CALL_ID, LOCAL, REMOTE, ROUTES].map(|part| self.part(part));
+        if let Some((text, ends)) = join([&[call_id], &[local], &[remote], &[target], &[routes]]) {
             (self.text, self.ends) = (text, ends);
         }
     }
@@ -319,52 +319,59 @@ impl Dialog {
 
 struct Parts<'a> {
     call_id: &'a [u8],
-    local: Address,
-    remote: Address,
+    local: Address<'a>,
+    remote: Address<'a>,
     target: &'a [u8],
     routes: &'a [u8],
 }
 
 /// A From or To value without its display name, the tag at its end.
-struct Address {
-    text: Vec<u8>,
-    tag: u16,
+struct Address<'a> {
+    /// What stands before the tag.
+    before: [&'a [u8]; 3],
+    /// Empty if there is none.
+    tag: &'a [u8],
 }
 
-impl Address {
-    /// `None` without a URI, and for a tag past 64 KiB.
-    fn new(uri: &[u8], tag: Option<&[u8]>) -> Option<Self> {
-        if uri.is_empty() {
-            return None;
-        }
-
+impl<'a> Address<'a> {
+    /// `None` without a URI.
+    fn new(uri: &'a [u8], tag: Option<&'a [u8]>) -> Option<Self> {
         let tag = tag.unwrap_or_default();
-        let mut text = Vec::with_capacity(uri.len() + tag.len() + 8);
-        for piece in [b"<", uri, b">"] {
-            text.extend_from_slice(piece);
-        }
+        let behind: &[u8] = if tag.is_empty() { b">" } else { b">;tag=" };
+        let before = [b"<", uri, behind];
+        (!uri.is_empty()).then_some(Self { before, tag })
+    }
 
-        if !tag.is_empty() {
-            text.extend_from_slice(b";tag=");
-            text.extend_from_slice(tag);
-        }
-
-        Some(Self {
-            text,
-            tag: u16::try_from(tag.len()).ok()?,
+    /// Cuts an address that was stored with its tag. Text that doesn't end with it is refused, since `local_tag` and `remote_tag` cut at that place.
+    fn stored(text: &'a [u8], tag: &'a [u8]) -> Result<Self, NotADialog> {
+        let before = text.strip_suffix(tag).ok_or(NotADialog)?;
+        Ok(Self {
+            before: [before, b"", b""],
+            tag,
         })
     }
+
+    const fn pieces(&self) -> [&'a [u8]; 4] {
+        let [open, uri, behind] = self.before;
+        [open, uri, behind, self.tag]
+    }
 }
 
-/// Joins the parts, and returns the end of each. `None` past 64 KiB, which no message that we accept reaches by itself.
-fn join(parts: [&[u8]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
+/// Joins the pieces of all parts in one buffer, and returns the end of each part. `None` past 64 KiB, which no message that we accept reaches by
+/// itself.
+fn join(parts: [&[&[u8]]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
     let mut ends = [0; PARTS];
     let mut end = 0;
-    for (index, part) in parts.iter().enumerate() {
-        end += part.len();
+    for (index, pieces) in parts.iter().enumerate() {
+        end += pieces.iter().map(|piece| piece.len()).sum::<usize>();
         ends[index] = u16::try_from(end).ok()?;
     }
-    Some((parts.concat().into_boxed_slice(), ends))
+
+    let mut text = Vec::with_capacity(end);
+    for piece in parts.into_iter().flatten() {
+        text.extend_from_slice(piece);
+    }
+    Some((text.into_boxed_slice(), ends))
 }
 
 /// The URI of the first Contact, if requests can be sent to it.
@@ -435,18 +442,10 @@ impl TryFrom<Stored> for Dialog {
     type Error = NotADialog;
 
     fn try_from(stored: Stored) -> Result<Self, NotADialog> {
-        let address = |text: Vec<u8>, tag: &[u8]| {
-            // `local_tag` and `remote_tag` cut at this place later, so text that doesn't end with its tag is refused
-            // here.
-            let tag = text.ends_with(tag).then_some(tag.len()).ok_or(NotADialog)?;
-            let tag = u16::try_from(tag).map_err(|_| NotADialog)?;
-            Ok(Address { text, tag })
-        };
-
         let parts = Parts {
             call_id: &stored.call_id,
-            local: address(stored.local, &stored.local_tag)?,
-            remote: address(stored.remote, &stored.remote_tag)?,
+            local: Address::stored(&stored.local, &stored.local_tag)?,
+            remote: Address::stored(&stored.remote, &stored.remote_tag)?,
             target: &stored.target,
             routes: &stored.routes,
         };

@@ -2,6 +2,8 @@
 //!
 //! A set is kept as the text of its Route header, without display names: `<sip:p1;lr>,<sip:p2;lr>`.
 
+use smallvec::SmallVec;
+
 use crate::header::name_addr::NameAddr;
 use crate::header::text;
 use crate::header::uri::Uri;
@@ -38,7 +40,7 @@ pub(super) fn as_recorded(message: &Message<'_>) -> Result<Vec<u8>, RouteFault> 
 
 /// The routes in the reverse order, for the UAC.
 pub(super) fn reversed(message: &Message<'_>) -> Result<Vec<u8>, RouteFault> {
-    let elements: Vec<_> = message.elements(HeaderName::RecordRoute).collect();
+    let elements: SmallVec<[&[u8]; 4]> = message.elements(HeaderName::RecordRoute).collect();
     joined(elements.into_iter().rev())
 }
 

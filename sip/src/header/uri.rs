@@ -313,6 +313,9 @@ impl<'a> Host<'a> {
     }
 }
 
+/// Room for an IPv4 address with a port, and for most names.
+const USUAL_HOST: usize = 32;
+
 /// Cuts `host[:port]`; the port is from 1 to 65535.
 pub fn host_and_port(hostport: &[u8]) -> Result<(Host<'_>, Option<u16>), UriFault> {
     let host_end = match hostport {
@@ -330,6 +333,7 @@ pub fn host_and_port(hostport: &[u8]) -> Result<(Host<'_>, Option<u16>), UriFaul
 
 /// Appends `host[:port]`.
 pub fn push_host_and_port(out: &mut String, host: &Host<'_>, port: Option<u16>) {
+    out.reserve(USUAL_HOST);
     host.push_to(out);
     if let Some(port) = port {
         out.push(':');
@@ -346,12 +350,19 @@ fn push_v4(out: &mut String, address: Ipv4Addr) {
     }
 }
 
-fn push_decimal(out: &mut String, number: u16) {
-    if number >= 10 {
-        push_decimal(out, number / 10);
+fn push_decimal(out: &mut String, mut number: u16) {
+    // The longest has five digits.
+    let mut digits = [0; 5];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(number % 10).expect("a remainder of ten");
+        number /= 10;
+        if number == 0 {
+            break;
+        }
     }
-    let digit = u8::try_from(number % 10).expect("a remainder of ten");
-    out.push(char::from(b'0' + digit));
+    out.push_str(std::str::from_utf8(&digits[at..]).expect("digits are ASCII"));
 }
 
 fn port(digits: &[u8]) -> Option<u16> {

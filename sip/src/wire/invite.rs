@@ -116,6 +116,11 @@ impl Invite {
         self.request_user.clone()
     }
 
+    /// The user parts of the Request-URI and of From.
+    pub fn into_users(self) -> (Option<String>, Option<String>) {
+        (self.request_user, self.from_user)
+    }
+
     /// The user part of To.
     pub fn to_user(&self) -> Option<String> {
         user_of_address(&self.address("To")?)

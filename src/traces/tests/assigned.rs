@@ -3,6 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trunkline_calls::{InviteIdentity, InviteParts};
+
 use super::*;
 
 const THEIRS: Uuid = Uuid::from_u128(0xb);
@@ -35,14 +37,14 @@ fn invite_of(call_id: &str, tag: &str, branch: &str, flow: Flow) -> Box<DialogId
 }
 
 fn invite_to(uri: &str, call_id: &str, tag: &str, branch: &str, flow: Flow) -> Box<DialogIdentity> {
-    Box::new(DialogIdentity::Invite {
-        call_id: call_id.as_bytes().into(),
-        from_tag: tag.as_bytes().into(),
-        request_uri: uri.as_bytes().into(),
-        sent_by: b"SIP/2.0/UDP 192.0.2.1".as_slice().into(),
-        branch: branch.as_bytes().into(),
-        flow,
-    })
+    let parts = InviteParts {
+        call_id: call_id.as_bytes(),
+        from_tag: tag.as_bytes(),
+        request_uri: uri.as_bytes(),
+        sent_by: b"SIP/2.0/UDP 192.0.2.1",
+        branch: branch.as_bytes(),
+    };
+    Box::new(DialogIdentity::Invite(InviteIdentity::new(&parts), flow))
 }
 
 fn dialog(call_id: &str, local: Tag, remote: Option<&str>) -> Box<DialogIdentity> {
