@@ -121,7 +121,16 @@ pub(crate) fn may_hold_trunk_digit(digits: &str) -> bool {
     begins || !plans.iter().any(has_length)
 }
 
-/// Returns how the number of these `digits` (E.164 without `+`) fits. Compiles no plan.
+/// Returns whether a plan has the number of these `digits` (E.164 without `+`): whether it fits at all. Compiles no plan.
+pub(crate) fn fits(digits: &str) -> bool {
+    let plans = plans_of(digits);
+    plans.is_some_and(|(plans, national)| {
+        let mut forms = plans.iter().map(|data| data.descriptors().general());
+        forms.any(|form| has(form, national))
+    })
+}
+
+/// Returns how the number of these `digits` (E.164 without `+`) fits. Takes several times as long as [`fits`]. Compiles no plan.
 pub(crate) fn fit(digits: &str) -> Fit {
     let plans = plans_of(digits);
     let fits = plans.map(|(plans, national)| {

@@ -56,7 +56,7 @@ pub(crate) fn other_reading(
     let mut others = readings.filter(|reading| reading.number != *read);
     let other = others.find(|reading| match is_held {
         true => held(&reading.number),
-        false => reading.is_likely() && reading.fit == Fit::Line,
+        false => reading.is_likely() && reading.fit() == Fit::Line,
     });
     other.map(|reading| reading.number)
 }
@@ -167,7 +167,8 @@ enum TakenIf {
 #[derive(Copy, Clone)]
 struct Reading {
     number: E164,
-    fit: Fit,
+    /// A plan has the number. Unknown, and false, where it is taken only if it is held.
+    fits: bool,
     taken: TakenIf,
 }
 
@@ -176,8 +177,16 @@ impl Reading {
     fn is_likely(&self) -> bool {
         match self.taken {
             TakenIf::Always => true,
-            TakenIf::Valid => self.fit != Fit::Unknown,
+            TakenIf::Valid => self.fits,
             TakenIf::Held => false,
+        }
+    }
+
+    /// Returns how the number fits into its plan.
+    fn fit(&self) -> Fit {
+        match self.fits {
+            true => country::fit(self.number.digits()),
+            false => Fit::Unknown,
         }
     }
 }
@@ -189,24 +198,29 @@ struct Readings(Vec<Reading>);
 impl Readings {
     /// Adds a number by its digits behind the plus sign. If no plan has it, it may have a national prefix behind its country code.
     fn push(&mut self, digits: &str, taken: TakenIf) {
-        let fit = country::fit(digits);
-        self.add(digits, fit, taken);
-        if fit == Fit::Unknown
-            && taken != TakenIf::Held
-            && let Some(reduced) = country::without_trunk_digit(digits)
-        {
-            self.add(&reduced, country::fit(&reduced), TakenIf::Valid);
+        if taken == TakenIf::Held {
+            // Whether a plan has it doesn't matter.
+            return self.add(digits, false, taken);
+        }
+        let fits = country::fits(digits);
+        self.add(digits, fits, taken);
+        if !fits && let Some(reduced) = country::without_trunk_digit(digits) {
+            self.add(&reduced, country::fits(&reduced), TakenIf::Valid);
         }
     }
 
-    fn add(&mut self, digits: &str, fit: Fit, taken: TakenIf) {
+    fn add(&mut self, digits: &str, fits: bool, taken: TakenIf) {
         let Ok(number) = E164::parse(&["+", digits].concat()) else {
             return;
         };
         // A reading that is taken only where it is held comes first, and says nothing of the country's habits.
         let same = |known: &&mut Reading| known.number == number && known.taken != TakenIf::Held;
         match self.0.iter_mut().find(same) {
-            None => self.0.push(Reading { number, fit, taken }),
+            None => self.0.push(Reading {
+                number,
+                fits,
+                taken,
+            }),
             Some(known) if taken == TakenIf::Always => known.taken = taken,
             Some(_) => {}
         }
@@ -268,9 +282,13 @@ fn read_in(readings: &mut Readings, digits: &str, country: Country) {
 fn choose(readings: &[Reading], held: &dyn Fn(&E164) -> bool) -> Option<E164> {
     let ours = readings.iter().find(|reading| held(&reading.number));
     let likeliest = || {
-        let likely = readings.iter().filter(|reading| reading.is_likely());
+        let mut likely = readings.iter().filter(|reading| reading.is_likely());
+        if likely.clone().count() < 2 {
+            // Nothing to compare it with.
+            return likely.next();
+        }
         // The last of equal ones is the maximum, so the order is turned around.
-        likely.rev().max_by_key(|reading| reading.fit)
+        likely.rev().max_by_key(|reading| reading.fit())
     };
     ours.or_else(likeliest).map(|reading| reading.number)
 }
