@@ -1,14 +1,16 @@
 //! Metrics and log lines of one shard: facts and messages as they pass, and gauges twice a second.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trunkline_bounds::Shares;
+use tracing::field::display;
+use trunkline_bounds::{IdTable, Shares};
 use trunkline_calls::{Calls, ProofOutcome, Reason, UnknownSource};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
-use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_net::listener::udp::Sent;
 use trunkline_routing::{Outcome, Step};
 use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
@@ -36,7 +38,7 @@ pub(crate) struct Observer {
     /// True if something was alive or arrived since memory was last returned.
     is_stirred: bool,
     rested_at: Option<Moment>,
-    calls: HashMap<Uuid, ObservedCall>,
+    calls: IdTable<Uuid, ObservedCall>,
     /// Shares of the node, by name, in the shard that shows them.
     shares: Vec<(&'static str, Arc<Shares>)>,
 }
@@ -59,7 +61,7 @@ impl Observer {
             next_look: now + GAUGE_INTERVAL,
             is_stirred: false,
             rested_at: None,
-            calls: HashMap::new(),
+            calls: IdTable::default(),
             shares,
         }
     }
@@ -85,7 +87,7 @@ impl Observer {
                     call.id = %started.call,
                     org.id = %started.org,
                     sip.call_id = %Printable(started.caller_call_id.as_bytes()),
-                    agent.id = started.agent.map(tracing::field::display),
+                    agent.id = started.agent.map(display),
                     "call started"
                 );
 
@@ -136,7 +138,7 @@ impl Observer {
         let direction = call
             .as_ref()
             .map_or(Direction::Inbound, |call| call.started.direction);
-        metrics::calls_ended(direction.as_str(), ended.status.as_str(), 1);
+        self.metrics.call_ended(direction, ended.status);
 
         match call.and_then(|call| call.answered) {
             Some(answered) => self.metrics.talked(direction, ended.at.since(answered)),
@@ -294,11 +296,6 @@ impl ObservedCall {
 
 /// Registers the counters whose labels the engine knows.
 fn start_at_zero() {
-    for direction in [Direction::Inbound, Direction::Outbound] {
-        for status in Status::FINAL {
-            metrics::calls_ended(direction.as_str(), status.as_str(), 0);
-        }
-    }
     for reason in Reason::ALL {
         metrics::refused(reason.code(), 0);
     }
@@ -320,7 +317,7 @@ fn log_attempt(attempt: &Attempt) {
         ..
     } = attempt;
     let (leg, outcome) = (attempt.leg.as_str(), attempt.outcome.as_str());
-    let peer = attempt.address.map(tracing::field::display);
+    let peer = attempt.address.map(display);
     let (transport, detail) = (attempt.transport.as_deref(), attempt.detail.as_deref());
     let took_ms = u64::try_from(attempt.ended_at.since(attempt.began_at).as_millis());
     let took_ms = took_ms.unwrap_or(u64::MAX);
@@ -347,12 +344,15 @@ fn log_end(ended: &Ended, call: Option<&ObservedCall>) {
         call.id = %ended.call,
         org.id = %ended.org,
         direction = started.map(|started| started.direction.as_str()),
-        from = started.map(|started| match started.withholds_caller() {
-            true => "anonymous".to_owned(),
-            false => last_digits(&started.from),
-        }),
-        to = started.map(|started| last_digits(&started.to)),
-        agent.id = started.and_then(|started| started.agent).map(tracing::field::display),
+        from = started.map(|started| display(LoggedNumber {
+            number: &started.from,
+            is_withheld: started.withholds_caller(),
+        })),
+        to = started.map(|started| display(LoggedNumber {
+            number: &started.to,
+            is_withheld: false,
+        })),
+        agent.id = started.and_then(|started| started.agent).map(display),
         chosen_by,
         status = ended.status.as_str(),
         sip_code = ended.sip_code,
@@ -373,17 +373,28 @@ const fn step_name(step: Step) -> &'static str {
     }
 }
 
-/// Last three digits of a number: enough to find a call by, and too few to need erasing from the log.
-fn last_digits(number: &str) -> String {
-    const SHOWN: usize = 3;
-    let is_digit = |(_, octet): &(usize, u8)| octet.is_ascii_digit();
-    let mut shown = String::with_capacity('…'.len_utf8() + SHOWN);
-    shown.push('…');
-    // From the third digit from the end on, or from the first of fewer.
-    let last = number.bytes().enumerate().rev().filter(is_digit);
-    let from = last.take(SHOWN).last().map_or(number.len(), |(at, _)| at);
-    shown.extend(number[from..].chars().filter(char::is_ascii_digit));
-    shown
+/// A number as the log has it: its last three digits, which are enough to find a call by, and too few to need erasing from the log.
+struct LoggedNumber<'a> {
+    number: &'a str,
+    is_withheld: bool,
+}
+
+impl fmt::Display for LoggedNumber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 3;
+        if self.is_withheld {
+            return f.write_str("anonymous");
+        }
+
+        f.write_char('…')?;
+        let is_digit = |(_, octet): &(usize, u8)| octet.is_ascii_digit();
+        // From the third digit from the end on, or from the first of fewer.
+        let last = self.number.bytes().enumerate().rev().filter(is_digit);
+        let from = last.take(SHOWN).last();
+        let from = from.map_or(self.number.len(), |(at, _)| at);
+        let mut digits = self.number[from..].chars().filter(char::is_ascii_digit);
+        digits.try_for_each(|digit| f.write_char(digit))
+    }
 }
 
 /// Returns true if no shard has warned about this peer in the last ten minutes; without the common table, each would warn. False too while

@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-use trunkline_model::record::Direction;
+use trunkline_model::record::{Direction, Status};
 
 use super::catalogue::{
     AUTH_FAILURES, CALLS_ACTIVE, CALLS_ENDED, CALLS_STARTED, CARRIER_ATTEMPTS, CERTIFICATE_EXPIRY,
@@ -211,11 +211,6 @@ pub fn share_refusals(resource: &'static str, count: u64) {
     counter!(SHARE_REFUSALS, "resource" => resource).absolute(count);
 }
 
-/// Counts calls that ended. `direction` and `status` are names of the API.
-pub fn calls_ended(direction: &'static str, status: &'static str, count: u64) {
-    counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(count);
-}
-
 /// Counts calls that continue with another target because one failed for `cause`.
 pub fn failed_over(cause: &'static str, count: u64) {
     counter!(FAIL_OVERS, "cause" => cause).increment(count);
@@ -305,6 +300,8 @@ impl TransactionKind {
 #[derive(Debug)]
 pub struct ShardMetrics {
     started: [Counter; 2],
+    /// By direction, and by the place of the status among the final ones.
+    ended: [[Counter; Status::FINAL.len()]; 2],
     setup: Histogram,
     post_dial_delay: [Histogram; 2],
     duration: [Histogram; 2],
@@ -370,6 +367,11 @@ impl ShardMetrics {
         Self {
             started: DIRECTIONS
                 .map(|direction| counter!(CALLS_STARTED, "direction" => direction.as_str())),
+            ended: DIRECTIONS.map(|direction| {
+                Status::FINAL.map(|status| {
+                    counter!(CALLS_ENDED, "direction" => direction.as_str(), "status" => status.as_str())
+                })
+            }),
             setup: histogram!(SETUP_SECONDS),
             post_dial_delay: DIRECTIONS
                 .map(|direction| histogram!(POST_DIAL_DELAY, "direction" => direction.as_str())),
@@ -397,6 +399,14 @@ impl ShardMetrics {
     /// Counts a call that began.
     pub fn call_started(&self, direction: Direction) {
         self.started[direction as usize].increment(1);
+    }
+
+    /// Counts a call that ended. A status that isn't final counts nothing.
+    pub fn call_ended(&self, direction: Direction, status: Status) {
+        let place = Status::FINAL.iter().position(|known| *known == status);
+        if let Some(counter) = place.and_then(|at| self.ended[direction as usize].get(at)) {
+            counter.increment(1);
+        }
     }
 
     /// Records an INVITE that was answered 2xx after `took`.
@@ -487,7 +497,7 @@ mod tests {
             shard.call_started(Direction::Inbound);
             shard.rang(Direction::Outbound, Duration::from_millis(40));
             shard.talked(Direction::Inbound, Duration::from_secs(61));
-            calls_ended("inbound", "completed", 1);
+            shard.call_ended(Direction::Inbound, Status::Completed);
             refused("agent_busy", 1);
             shard.answered(Duration::from_millis(3));
             shard.request_received("INVITE");

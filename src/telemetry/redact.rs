@@ -54,10 +54,24 @@ pub fn is_credential(field: &str) -> bool {
 
 /// Hides credentials and escapes control characters, so that no peer can forge a log line.
 pub fn scrub(text: &str) -> Cow<'_, str> {
+    // Most values are ids and words.
+    if text.bytes().all(is_harmless) {
+        return Cow::Borrowed(text);
+    }
     match hide(text) {
         Cow::Borrowed(shown) => escape(shown),
         Cow::Owned(shown) => Cow::Owned(escape(&shown).into_owned()),
     }
+}
+
+/// Returns true for an octet of no credential's mark, each of which has another, that needs no escape either.
+const fn is_harmless(octet: u8) -> bool {
+    octet.is_ascii_graphic() && !may_be_of_mark(octet)
+}
+
+/// Returns true for some octets, of which each mark of a credential has one.
+const fn may_be_of_mark(octet: u8) -> bool {
+    matches!(octet, b'=' | b'"' | b' ' | b'_' | b'/' | b'y' | b'Y')
 }
 
 /// Text of a peer, made safe: `{}` scrubs it and replaces octets that aren't UTF-8.
@@ -119,9 +133,7 @@ pub fn is_invisible(char: char) -> bool {
 }
 
 fn hide(text: &str) -> Cow<'_, str> {
-    // Most values are ids and words, in which no mark can begin: each mark has one of these octets.
-    let may_hide = |octet: u8| matches!(octet, b'=' | b'"' | b' ' | b'_' | b'/' | b'y' | b'Y');
-    if !text.bytes().any(may_hide) {
+    if !text.bytes().any(may_be_of_mark) {
         return Cow::Borrowed(text);
     }
 
