@@ -137,15 +137,18 @@ pub(super) async fn events(api: Api) {
     }
 }
 
-/// Wakes the streams of the orgs that have events after `seq`. Returns the number of the last event seen.
+/// Wakes the streams of the orgs that have events after `seq`. Returns the number of the last event seen, if a stream is open.
 async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
-    // Nothing has to be woken while no stream is open: only the position is read.
     let (store, streams) = (api.store(), api.streams());
-    let Some(at) = seq.filter(|_| !streams.is_empty()) else {
+    if streams.is_empty() {
+        // Nothing has to be woken, and a stream that opens now reads for itself what there is.
+        return None;
+    }
+    let Some(at) = seq else {
         let position = store.read(store_events::position).await.ok();
-        // Streams may have been opened since the check, or before the first position was known.
+        // Streams may have been opened before the position was known.
         streams.wake_all();
-        return position.or(seq);
+        return position;
     };
 
     let Ok((last, orgs)) = store.read(move |tx| store_events::news(tx, at)).await else {

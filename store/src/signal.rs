@@ -49,7 +49,8 @@ impl Signal {
 /// pool waits for its connection.
 async fn notified(listener: &mut Option<PgListener>) {
     if let Some(listening) = listener {
-        match listening.recv().await {
+        // Boxed: it has a hundred kilobytes, which each wait would copy, with or without a listener.
+        match Box::pin(listening.recv()).await {
             Ok(_) => return,
             Err(sqlx::Error::PoolClosed) => *listener = None,
             Err(_) => {}
