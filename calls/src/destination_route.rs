@@ -123,13 +123,7 @@ impl DestinationRoute {
         ];
         let permit = limits
             .acquire_leg(holder, claims)
-            .map_err(|full| match full {
-                LimitReached::Trunk => Reason::TrunkBusy,
-                LimitReached::Outbound => Reason::OutboundBusy,
-                LimitReached::Org => Reason::OrgBusy,
-                LimitReached::Caller => Reason::CallerBusy,
-                LimitReached::Agent | LimitReached::Node => Reason::Overload,
-            })?;
+            .map_err(LimitReached::reason)?;
 
         if !leads_back {
             // After the permit, which is released by drop: a start that was counted can't be taken back.

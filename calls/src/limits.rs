@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::ids::DEPLOYMENT;
+use super::refusal::Reason;
 use super::refusal_records::RefusalRecords;
 use super::unproven_calls::UnprovenCalls;
 
@@ -39,6 +40,20 @@ pub enum LimitReached {
     Caller,
     /// This node is at its limit.
     Node,
+}
+
+impl LimitReached {
+    /// Reason that a call is refused for.
+    pub(crate) const fn reason(self) -> Reason {
+        match self {
+            Self::Agent => Reason::AgentBusy,
+            Self::Trunk => Reason::TrunkBusy,
+            Self::Org => Reason::OrgBusy,
+            Self::Outbound => Reason::OutboundBusy,
+            Self::Caller => Reason::CallerBusy,
+            Self::Node => Reason::Overload,
+        }
+    }
 }
 
 /// One count to take: its agent, trunk, org or set-up, and the most it may reach (`None`: no limit, still counted).

@@ -202,14 +202,7 @@ impl Calls {
         ];
 
         let permit = self.core.limits.acquire_outbound(org.holder(), claims, now);
-        let permit = permit.map_err(|full| match full {
-            LimitReached::Agent => Reason::AgentBusy,
-            LimitReached::Trunk => Reason::TrunkBusy,
-            LimitReached::Org => Reason::OrgBusy,
-            LimitReached::Outbound => Reason::OutboundBusy,
-            LimitReached::Caller => Reason::CallerBusy,
-            LimitReached::Node => Reason::Overload,
-        })?;
+        let permit = permit.map_err(LimitReached::reason)?;
 
         // After the permit: a permit is released by drop, but a start that was counted can't be taken back.
         outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;

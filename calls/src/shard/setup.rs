@@ -211,18 +211,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
                 // Another shard has taken the agent's last place: decide again without that agent.
                 Err(LimitReached::Agent) => full.push(agent),
-                Err(LimitReached::Trunk) => {
-                    return Err(SetupRefusal::refused(decision, Reason::TrunkBusy));
-                }
-                Err(LimitReached::Org | LimitReached::Outbound) => {
-                    return Err(SetupRefusal::refused(decision, Reason::OrgBusy));
-                }
-                Err(LimitReached::Caller) => {
-                    return Err(SetupRefusal::refused(decision, Reason::CallerBusy));
-                }
-                Err(LimitReached::Node) => {
-                    return Err(SetupRefusal::refused(decision, Reason::Overload));
-                }
+                Err(limit) => return Err(SetupRefusal::refused(decision, limit.reason())),
             }
         }
     }
@@ -412,13 +401,14 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
         let is_anonymous = self.caller.facts.anonymous;
         let number = decision.caller.e164.filter(|_| !is_anonymous);
-        let called =
-            target::written(decision.dialled.e164.as_ref(), &decision.dialled.raw).to_owned();
+        let Decision {
+            dialled, caller, ..
+        } = &decision;
+        let called = target::written(dialled.e164.as_ref(), &dialled.raw).to_owned();
         let caller_number = match is_anonymous {
-            true => ANONYMOUS_USER,
-            false => target::written(decision.caller.e164.as_ref(), &decision.caller.raw),
-        }
-        .to_owned();
+            true => ANONYMOUS_USER.to_owned(),
+            false => target::written(caller.e164.as_ref(), &caller.raw).to_owned(),
+        };
         let started = self.started(cx, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
         self.trace(cx);

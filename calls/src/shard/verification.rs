@@ -61,14 +61,7 @@ impl Calls {
         };
 
         let permit = self.core.limits.acquire_verification(org.holder());
-        let permit = permit.map_err(|full| match full {
-            LimitReached::Org => Reason::OrgBusy,
-            LimitReached::Caller => Reason::CallerBusy,
-            LimitReached::Node
-            | LimitReached::Outbound
-            | LimitReached::Trunk
-            | LimitReached::Agent => Reason::Overload,
-        })?;
+        let permit = permit.map_err(LimitReached::reason)?;
 
         let key = self.reserve();
         let mut cx = Cx {
