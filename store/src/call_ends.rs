@@ -10,7 +10,7 @@ use trunkline_model::record::{Direction, Status};
 use uuid::Uuid;
 
 use super::call_events::CallRow;
-use super::call_filter::{CallFilter, matching};
+use super::call_search::CallFilter;
 use super::calls::Call;
 use super::column::micros;
 use super::error::Error;
@@ -76,11 +76,18 @@ pub fn after(
         });
     };
 
+    // A row whose first fact hasn't been projected is left out: its time is NULL.
     let rows: Vec<Call> = tx.all(
         concat!(
-            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
-            matching!(),
-            " AND ended_at IS NOT NULL AND id ",
+            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+             WHERE org_id = $1
+                 AND ($2 IS NULL OR agent_id = $2)
+                 AND ($3 IS NULL OR direction = $3)
+                 AND ($4 IS NULL OR status = $4)
+                 AND ($5 IS NULL OR $5 IN (from_number, to_number, from_e164, to_e164))
+                 AND started_at BETWEEN $6 AND $7
+                 AND ($8 IS NULL OR trunk_id = $8)
+                 AND ended_at IS NOT NULL AND id ",
             between!()
         ),
         &[

@@ -10,9 +10,9 @@
 use std::cmp::Reverse;
 
 use trunkline_model::record::{Direction, Status};
+use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::call_filter::CallFilter;
 use super::call_lists::outcome;
 use super::column::{from_row, micros};
 use super::error::Error;
@@ -25,6 +25,36 @@ const FEW: i64 = 1_000;
 
 /// Start time and id of a call.
 type Place = (i64, Uuid);
+
+/// Filter for calls; `None` matches everything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallFilter {
+    /// Calls of this agent.
+    pub agent: Option<Uuid>,
+    /// Calls over this trunk.
+    pub trunk: Option<Uuid>,
+    /// Calls of this direction.
+    pub direction: Option<Direction>,
+    /// Calls of this status.
+    pub status: Option<Status>,
+    /// Calls from or to this number, as sent or as E.164.
+    pub number: Option<String>,
+    /// Started at this time or later.
+    pub from: Option<Moment>,
+    /// Started at this time or before.
+    pub to: Option<Moment>,
+}
+
+impl CallFilter {
+    /// Returns whether nothing but the time restricts the calls, so that an index alone finds them.
+    pub(super) const fn is_unrestricted(&self) -> bool {
+        self.agent.is_none()
+            && self.trunk.is_none()
+            && self.direction.is_none()
+            && self.status.is_none()
+            && self.number.is_none()
+    }
+}
 
 /// Result of a search.
 #[derive(Debug)]

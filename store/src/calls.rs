@@ -6,8 +6,7 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::call_filter::CallFilter;
-use super::call_search;
+use super::call_search::{self, CallFilter};
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
 use super::page::{COUNT_LIMIT, Page, Position, fitting};
