@@ -67,9 +67,9 @@ impl<'a, 'm> Incoming<'a, 'm> {
         }
     }
 
-    fn facts(&self, prefix: &str) -> Result<Facts, Difference> {
+    fn facts(&self, config: &Config) -> Result<Facts, Difference> {
         let read = invite::read_with(self.message, self.request_uri.as_ref())?;
-        Ok(facts_of(read, prefix))
+        Ok(facts_of(read, config.header_prefix.agent_id()))
     }
 
     fn of(
@@ -170,7 +170,7 @@ pub(crate) fn admit_member<'a, 'm>(
         return None;
     };
     let incoming = Incoming::new(message, flow);
-    let facts = incoming.facts(&core.config.header_prefix);
+    let facts = incoming.facts(&core.config);
     Some(incoming.of(org, facts, Proof::Session, None))
 }
 
@@ -351,7 +351,7 @@ fn by_digest<'a, 'm>(
         (Some(login), Verdict::Ok) => {
             // A log-in enters and leaves the view with its org.
             let org = view.org(login.org)?;
-            let facts = incoming.facts(&config.header_prefix);
+            let facts = incoming.facts(&config);
             let verified = LegCredentials::proven(Arc::clone(&login.pair), flow.peer.ip());
             return Some(incoming.of(org, facts, Proof::Digest, Some(verified)));
         }
@@ -383,7 +383,7 @@ fn by_digest<'a, 'm>(
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let wall_time = core.live.wall_time(now);
-            let facts = incoming.facts(&config.header_prefix).ok();
+            let facts = incoming.facts(&config).ok();
             let attributed = failed_login::attribute_unknown_user(
                 view,
                 flow.peer.ip(),
@@ -455,14 +455,14 @@ fn by_source<'a, 'm>(
         Source::Unknown => None,
         Source::Dedicated(org) => {
             let org = view.org(org)?;
-            let facts = incoming.facts(&config.header_prefix);
+            let facts = incoming.facts(config);
             Some(incoming.of(org, facts, Proof::DedicatedAddress, None))
         }
         // A packet from this node to itself proves no org.
         Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
             // Where the two readers differ, the dialled number is in doubt, and the address alone admits no INVITE.
-            let facts = incoming.facts(&config.header_prefix).ok()?;
+            let facts = incoming.facts(config).ok()?;
             let org = orgs
                 .iter()
                 .filter_map(|org| view.org(*org))
@@ -492,10 +492,9 @@ fn lists(org: &OrgView, facts: &Facts) -> bool {
         .is_some_and(|trunk| trunk.numbers.contains(&number))
 }
 
-/// Facts for routing.
-pub fn facts_of(invite: Invite, prefix: &str) -> Facts {
-    let name = [prefix, "-AGENT-ID"].concat();
-    let mut agents = invite.header(&name);
+/// Facts for routing. `agent_id` is the name of the header that asks for an agent.
+pub fn facts_of(invite: Invite, agent_id: &str) -> Facts {
+    let mut agents = invite.header(agent_id);
     let agent = agents.next();
     let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));
 

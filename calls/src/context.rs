@@ -24,10 +24,9 @@ use uuid::Uuid;
 
 use super::allow::{OUTSIDE, capabilities};
 use super::attempt_counter::AttemptCounter;
-use super::crossing::lacking_options;
+use super::crossing::{HeaderPrefix, lacking_options};
 use super::effect::{ChallengeOutcome, ChallengeReport, Challenger, Effect};
 use super::flow_choice::{self, NoFlow};
-use super::header_prefix::HeaderPrefix;
 use super::health::Health;
 use super::ids::{CallKey, CallRef, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;

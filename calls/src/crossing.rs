@@ -5,6 +5,8 @@
 //! hold or an origin line of ours changes.
 
 use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use trunkline_sip::dialog::body;
 use trunkline_sip::header::content_type;
@@ -384,6 +386,55 @@ pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
         // These never cross: a challenge, an extension or an interval concerns us and that peer only.
         300..=399 | 401 | 407 | 420 | 422 => 488,
         other => other,
+    }
+}
+
+/// The operator's prefix of the context headers, such as `X-PLATFORM`, with the names that it begins: each call needs the same few, so they are made
+/// once. As text it is the prefix alone. Clones share it.
+#[derive(Clone, Debug)]
+pub struct HeaderPrefix(Arc<ContextNames>);
+
+/// Names of the headers that give a call's context to its runtime.
+#[derive(Debug)]
+pub(crate) struct ContextNames {
+    prefix: Box<str>,
+    pub(crate) session_id: Box<str>,
+    pub(crate) agent_id: Box<str>,
+    pub(crate) contact_id: Box<str>,
+    pub(crate) session_token: Box<str>,
+    pub(crate) krisp_enabled: Box<str>,
+}
+
+impl HeaderPrefix {
+    /// Name of the header that asks for an agent: `X-PLATFORM-AGENT-ID`.
+    pub fn agent_id(&self) -> &str {
+        &self.0.agent_id
+    }
+
+    pub(crate) fn names(&self) -> &ContextNames {
+        &self.0
+    }
+}
+
+impl From<&str> for HeaderPrefix {
+    fn from(prefix: &str) -> Self {
+        let name = |end: &str| [prefix, "-", end].concat().into();
+        Self(Arc::new(ContextNames {
+            session_id: name("SESSION-ID"),
+            agent_id: name("AGENT-ID"),
+            contact_id: name("CONTACT-ID"),
+            session_token: name("SESSION-TOKEN"),
+            krisp_enabled: name("KRISP-ENABLED"),
+            prefix: prefix.into(),
+        }))
+    }
+}
+
+impl Deref for HeaderPrefix {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0.prefix
     }
 }
 

@@ -51,7 +51,6 @@ mod failed_login;
 pub mod flow;
 pub mod flow_choice;
 mod generation;
-mod header_prefix;
 pub mod health;
 pub mod hold;
 mod hold_state;
@@ -127,12 +126,12 @@ pub mod wall_clock;
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 
 pub use context::{Config, Core, node_and_slot_of};
+pub use crossing::HeaderPrefix;
 pub use dialog_proof::{ProofOutcome, ProvenBy};
 pub use effect::{
     AgreedMedia, AuthFailure, ChallengeOutcome, ChallengeReport, Challenger, Effect, MediaRecord,
     Unanswerable, UnansweredChallenge, UnknownSource, UnknownUser,
 };
-pub use header_prefix::HeaderPrefix;
 pub use ids::CallKey;
 pub use privacy::ANONYMOUS_USER;
 pub use proven_sources::ProvenSources;

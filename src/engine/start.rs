@@ -334,7 +334,7 @@ impl Shared {
             connections: self.connections.clone(),
             runtime: self.deps.runtime.clone(),
             listener: (0, port),
-            agent_header: format!("{}-AGENT-ID", &*self.calls.header_prefix).into(),
+            agent_header: self.calls.header_prefix.agent_id().into(),
             keys: Arc::default(),
         }
     }

@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 use trunkline_store::InboundTrunk;
 
+use trunkline_calls::HeaderPrefix;
 use trunkline_calls::admission::facts_of;
 
 /// Call in a capture.
@@ -61,7 +62,7 @@ impl CapturedCall {
             at: None,
             source: None,
             request_uri: text(asked.request_uri()),
-            facts: facts_of(read, prefix),
+            facts: facts_of(read, HeaderPrefix::from(prefix).agent_id()),
             status: None,
             phrase: String::new(),
             warning: None,
