@@ -66,7 +66,7 @@ pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     [scheme, &host, mark, transport].concat()
 }
 
-/// What stands in our URI before the host, and behind it the mark of the transport and its name.
+/// Scheme and user of our URI, which precede the host, and the parameter that follows it where the transport isn't UDP.
 const fn around_host(flow: &Flow) -> [&'static str; 3] {
     let [mark, transport] = match flow.transport {
         Transport::Udp => ["", ""],

@@ -64,12 +64,12 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns true for an octet of no credential's mark, each of which has another, that needs no escape either.
+/// Returns true for a visible ASCII character that marks no credential: text of these alone is shown as it is.
 const fn is_harmless(octet: u8) -> bool {
     octet.is_ascii_graphic() && !may_be_of_mark(octet)
 }
 
-/// Returns true for some octets, of which each mark of a credential has one.
+/// Returns true for a few octets. Every mark of a credential has one of them, so text without them hides none.
 const fn may_be_of_mark(octet: u8) -> bool {
     matches!(octet, b'=' | b'"' | b' ' | b'_' | b'/' | b'y' | b'Y')
 }

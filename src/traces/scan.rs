@@ -230,6 +230,7 @@ fn parameter_among_quotes<'a>(value: &'a [u8], name: &[u8], ends: Ends) -> Optio
     let mut is_uri = false;
     let mut start = None;
     let mut at = 0;
+
     let matches = |start: Option<usize>, end: usize| value_of(&value[start?..end], name);
     while let Some(octet) = value.get(at) {
         match octet {
@@ -491,7 +492,7 @@ fn may_have_password(text: &[u8]) -> bool {
     !is_of_scheme && !is_of_name
 }
 
-/// Returns true for an octet that ends what stands before a URI.
+/// Returns true for an octet that no URI has, and that therefore ends the text before one.
 const fn is_before_uri(octet: &u8) -> bool {
     matches!(
         octet,

@@ -34,7 +34,7 @@ struct MergedFacts<'f> {
     call: Uuid,
     org: Uuid,
     started: Option<&'f Started>,
-    /// Where filters find it. Known with its beginning.
+    /// Places in the lists that filters read; known once the call has begun.
     place: Option<Place>,
     contact: Option<Uuid>,
     ringing_at: Option<Moment>,

@@ -327,7 +327,7 @@ struct Parts<'a> {
 
 /// A From or To value without its display name, the tag at its end.
 struct Address<'a> {
-    /// What stands before the tag.
+    /// Pieces of the text up to the tag.
     before: [&'a [u8]; 3],
     /// Empty if there is none.
     tag: &'a [u8],
