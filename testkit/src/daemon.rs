@@ -495,6 +495,11 @@ impl Daemon {
         read(&self.setup.folder.path().join("log"))
     }
 
+    /// Waits for a log line that has all these parts. The daemon writes its log on a thread of its own, so a line comes later than what it tells of.
+    pub fn log_line(&self, parts: &[&str]) -> String {
+        log_line(|| self.log(), parts)
+    }
+
     /// Stops the daemon and starts it again with further settings.
     pub fn restart(&mut self, more: &[(&'static str, &str)]) {
         self.process.terminate();
@@ -595,4 +600,12 @@ fn text(value: &Value) -> String {
 
 fn read(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Waits until a log has a line with all these parts.
+pub fn log_line(log: impl Fn() -> String, parts: &[&str]) -> String {
+    let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
+    let found = || log().lines().find(has_all).map(str::to_owned);
+    let line = Deadline::after(RECORDED).poll(found);
+    line.unwrap_or_else(|| panic!("no line with {parts:?}:\n{}", log()))
 }

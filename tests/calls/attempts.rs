@@ -198,14 +198,8 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
 
         // The log has a line under the call's id for each target that can't be reached.
         if code.is_none() && !matches!(outcome, "timeout" | "only_trying") {
-            let log = daemon.log();
-            let line = log
-                .lines()
-                .find(|line| line.contains("a target can't be reached") && line.contains(&call));
-            assert!(
-                line.is_some_and(|line| line.contains(outcome)),
-                "{case}: {log}"
-            );
+            let line = daemon.log_line(&["a target can't be reached", &call]);
+            assert!(line.contains(outcome), "{case}: {line}");
         }
     }
 

@@ -48,12 +48,8 @@ fn media_is_where_the_call_came_by() {
         assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
     }
 
-    let log = daemon.log();
     for (address, media) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
-        let line = log
-            .lines()
-            .find(|line| line.contains(&format!("address={address}:")));
-        let line = line.unwrap_or_else(|| panic!("no listener {address}: {log}"));
+        let line = daemon.log_line(&[&format!("address={address}:")]);
         assert!(line.contains(&format!("media={media}")), "{line}");
     }
 }
@@ -76,11 +72,7 @@ fn an_address_of_the_other_family_is_no_contact() {
         );
     }
 
-    let log = daemon.log();
-    let warning = log
-        .lines()
-        .find(|line| line.contains("isn't used for this listener"));
-    let warning = warning.unwrap_or_else(|| panic!("no warning: {log}"));
+    let warning = daemon.log_line(&["isn't used for this listener"]);
     assert!(
         warning.contains("[::1]") && warning.contains("sip.public_host"),
         "{warning}"

@@ -133,12 +133,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
 
     let call = daemon.answered_call();
     daemon.hang_up(&call);
-    let log = daemon.log();
-    let is_its_end = |line: &&str| line.contains(" INFO call ended") && line.contains(&call);
-    let line = log
-        .lines()
-        .find(is_its_end)
-        .unwrap_or_else(|| panic!("{log}"));
+    let line = daemon.log_line(&[" INFO call ended", &call]);
     let agent = format!("agent.id={}", daemon.setup.first_agent);
     let digits = format!("to=…{}", &number[number.len() - 3..]);
 

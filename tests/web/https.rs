@@ -138,11 +138,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
 
     let plain = trunkline_testkit::http::get(at, "/healthz", None);
     assert_eq!(plain, None, "HTTP without TLS gets no answer");
-    assert!(
-        daemon.log().contains(&format!("http=https://{at} ")),
-        "{}",
-        daemon.log()
-    );
+    daemon.log_line(&[&format!("http=https://{at} ")]);
 }
 
 /// With HTTP/2 a client can begin many requests and read no answer, and each answer takes memory. So a connection that never authenticated gets
