@@ -213,12 +213,7 @@ pub(super) async fn answer(
     mut query: Query,
 ) -> Result<Response, ApiError> {
     let given = AuditFilters::read(&mut query, of);
-    let format = accept::first_known(headers, |kind| match kind {
-        "application/json" | "application/*" | "*/*" => Some(None),
-        kind => ExportFormat::of(kind).map(Some),
-    });
-
-    if let Some(format) = format.flatten() {
+    if let Some(format) = ExportFormat::wanted(headers) {
         let paging = FeedPaging::read(&mut query, AuditExport::LIST, given);
         query.finish()?;
         return export::answer(AuditExport::new(api, of, paging), format).await;
@@ -226,7 +221,8 @@ pub(super) async fn answer(
 
     let paging = FeedPaging::read(&mut query, "audit", given);
     query.finish()?;
-    Ok(page(&api, of, &paging).await?.into_response())
+    let page = page(&api, of, &paging).await?;
+    Ok(([accept::VARIES], page).into_response())
 }
 
 async fn page(
@@ -341,6 +337,6 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     .query("start_date", date_schema(), "The earliest change; a date without a time is its beginning, UTC.")
     .query("end_date", date_schema(), "The latest change, inclusive; a date without a time is its end, UTC.")
     .lists::<AuditView>()
-    .gives_text(200, "text/csv")
-    .gives_text(200, "application/x-ndjson")
+    .also_as("text/csv")
+    .also_as("application/x-ndjson")
 }

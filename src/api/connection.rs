@@ -9,17 +9,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::ConnectInfo;
-use axum::http::header::HOST;
+use axum::http::header::{CONNECTION, HOST};
 use axum::http::uri::Authority;
-use axum::http::{Request, Response, StatusCode, Version};
+use axum::http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -333,12 +333,14 @@ impl Service<Request<Incoming>> for PeerService {
 
         let is_clear = names_one_host(&request);
         let is_http2 = request.version() == Version::HTTP_2;
+        let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         let mut incoming = request.map(|body| {
             Body::new(TrackedBody {
                 body,
                 progress: progress.clone(),
                 deadline: Some(Box::pin(sleep(self.answers.timeouts.body))),
                 in_progress: None,
+                is_read: Arc::clone(&is_read),
             })
         });
 
@@ -370,8 +372,13 @@ impl Service<Request<Incoming>> for PeerService {
         Box::pin(async move {
             // Before the handler: `turn` bounds the answers that we build for an unauthenticated client that never reads them.
             in_progress.turn().await;
-            let response = router.call(incoming).await?;
+            let mut response = router.call(incoming).await?;
             progress.note();
+            if !is_http2 && !is_read.load(Ordering::Relaxed) {
+                // What is left of the body isn't read: the next request on this connection couldn't be found behind it (RFC 9112 §9.6).
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 // The 101 has no body that would keep the request in progress: `Head` keeps this mark with the
                 // connection.
@@ -385,6 +392,7 @@ impl Service<Request<Incoming>> for PeerService {
                 progress,
                 deadline: None,
                 in_progress: Some(in_progress),
+                is_read: Arc::default(),
             }))
         })
     }

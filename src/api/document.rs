@@ -1,12 +1,11 @@
 //! `/openapi.json` and `/docs`: the OpenAPI document, assembled from all areas.
 
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderName, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
-use super::openapi::{OpenApiBuilder, page};
+use super::openapi::{OpenApiBuilder, Rendered, page};
 use super::query::Query;
 use super::{Api, ApiError};
 use crate::config::Config;
@@ -61,11 +60,15 @@ fn openapi(builder: &mut OpenApiBuilder) {
 }
 
 /// `GET /openapi.json`
-pub(super) async fn show(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
+pub(super) async fn show(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
     query.finish()?;
-    let made = || Bytes::from(document(api.config()).to_string());
-    let json = api.rendered_docs().json.get_or_init(made).clone();
-    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+    let made = || Rendered::new(document(api.config()).to_string());
+    let json = api.rendered_docs().json.get_or_init(made);
+    Ok(json.answer(&headers, "application/json"))
 }
 
 /// Content security policy of the page: it may load nothing but its own style.
@@ -75,9 +78,14 @@ const ONLY_ITSELF: (HeaderName, &str) = (
 );
 
 /// `GET /docs`
-pub(super) async fn docs(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
+pub(super) async fn docs(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
     query.finish()?;
-    let made = || Bytes::from(page(&document(api.config())));
-    let page = api.rendered_docs().page.get_or_init(made).clone();
-    Ok(([ONLY_ITSELF], Html(page)).into_response())
+    let made = || Rendered::new(page(&document(api.config())));
+    let page = api.rendered_docs().page.get_or_init(made);
+    let page = page.answer(&headers, "text/html; charset=utf-8");
+    Ok(([ONLY_ITSELF], page).into_response())
 }

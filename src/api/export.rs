@@ -6,15 +6,15 @@
 use std::borrow::Cow;
 
 use axum::body::{Body, Bytes};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use trunkline_store::Error;
 
-use super::ApiError;
 use super::csv::line;
 use super::feed_page::log_broken_off;
+use super::{ApiError, accept};
 
 /// Format of the lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -55,13 +55,11 @@ pub(super) trait ExportRows: Send + 'static {
 }
 
 impl ExportFormat {
-    /// Returns the format of a media type.
-    pub(super) fn of(media_type: &str) -> Option<Self> {
-        match media_type {
-            "text/csv" | "text/*" => Some(Self::Csv),
-            "application/x-ndjson" => Some(Self::Json),
-            _ => None,
-        }
+    /// Returns the format that a client prefers to a page of JSON.
+    pub(super) fn wanted(headers: &HeaderMap) -> Option<Self> {
+        let forms = [Self::Csv, Self::Json].map(|format| (format.content_type(), Some(format)));
+        let forms = [&[("application/json", None)][..], &forms].concat();
+        accept::preferred(headers, &forms).flatten()
     }
 
     const fn content_type(self) -> &'static str {
@@ -120,5 +118,6 @@ pub(super) async fn answer<E: ExportRows>(
 
     let first = stream::iter([Ok(Bytes::from(first))]);
     let body = Body::from_stream(first.chain(rest));
-    Ok(([(header::CONTENT_TYPE, format.content_type())], body).into_response())
+    let kind = (header::CONTENT_TYPE, format.content_type());
+    Ok(([accept::VARIES, kind], body).into_response())
 }

@@ -18,6 +18,7 @@ mod credentials;
 mod csv;
 mod dashboard;
 mod dashboard_session;
+mod deprecation;
 mod document;
 mod email;
 mod error;
@@ -25,6 +26,7 @@ mod export;
 mod feed_page;
 mod field_type;
 mod follow;
+mod gzip;
 mod handoff_analytics;
 mod health;
 mod idempotency;
@@ -107,6 +109,7 @@ fn api_routes() -> Routes {
         .nest("/api-keys", api_keys::router())
         .nest("/partner/v1", partner::router())
         .nest("/phone", phone::router())
+        .merge(phone::of_org())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
         .merge(bot_calls::router())
@@ -133,7 +136,10 @@ fn with_console(routes: Routes, api: Api) -> Router {
     let operator = served(api_routes().merge(control::routes()), api.clone());
     let backend = Backend::new(org, operator, api.config());
     let prefix = axum::middleware::from_fn_with_state(api.clone(), dashboard::with_prefix);
-    served(routes, api).layer(Extension(backend)).layer(prefix)
+    served(routes, api)
+        .layer(Extension(backend))
+        .layer(prefix)
+        .layer(gzip::layer())
 }
 
 /// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer.

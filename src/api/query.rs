@@ -75,6 +75,11 @@ impl Query {
             .ok()
     }
 
+    /// Returns true if the parameter was given and hasn't been read.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(key, _)| key == name)
+    }
+
     /// Reads a parameter that is one of a few words.
     pub(super) fn one_of(&mut self, name: &str, words: &[&str]) -> Option<String> {
         self.read(name, |text| match words.contains(&text) {

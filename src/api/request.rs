@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -14,6 +15,7 @@ use super::audited_request;
 use super::connection::{Encrypted, HealthOnly, UnclearHost};
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
+use super::version::IfNoneMatch;
 use crate::telemetry::metrics;
 
 /// Has browsers open this host by TLS alone for a year (RFC 6797 §6.1). Not its subdomains, which may be other people's.
@@ -41,6 +43,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         .iter()
         .any(|name| request.headers().contains_key(name));
 
+    let known = IfNoneMatch::of(request.headers());
     set_host(&mut request);
     // Filled by the extractors, read below: refusals, 429 among them, have the header fields of the limits too.
     let tally = Tally::default();
@@ -69,6 +72,10 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     };
 
     let mut response = answered(response, &path, &id, &span);
+    let is_read = matches!(method, "GET" | "HEAD") && response.status() == StatusCode::OK;
+    if is_read && known.has(response.headers()) {
+        response = unchanged(response);
+    }
     tally.write(response.headers_mut());
     let took: Duration = api.monotonic().since(began);
     metrics::http_request(method, &route, response.status().as_u16(), took);
@@ -126,6 +133,16 @@ fn set_host(request: &mut Request) {
 fn is_beyond_reserve(request: &Request, path: &str) -> bool {
     let is_reserve = request.extensions().get::<HealthOnly>().is_some();
     is_reserve && !matches!(path, "/healthz" | "/readyz")
+}
+
+/// Answers that the client has this version already (RFC 9110 §15.4.5): the same header without what describes the body.
+fn unchanged(response: Response) -> Response {
+    let (mut parts, _) = response.into_parts();
+    parts.status = StatusCode::NOT_MODIFIED;
+    for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
+        parts.headers.remove(name);
+    }
+    Response::from_parts(parts, Body::empty())
 }
 
 fn no_room() -> Response {

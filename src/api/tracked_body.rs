@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Bytes, HttpBody};
@@ -19,6 +21,8 @@ pub(super) struct TrackedBody<B> {
     /// Request that ends with the last part of this answer.
     #[expect(dead_code, reason = "dropped with the body")]
     pub(super) in_progress: Option<RequestInProgress>,
+    /// Set once the body has been read to its end.
+    pub(super) is_read: Arc<AtomicBool>,
 }
 
 impl<B> HttpBody for TrackedBody<B>
@@ -36,6 +40,9 @@ where
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             // The comments of a quiet event stream count too: they keep `drive` from closing it as idle.
             self.progress.note();
+            if frame.is_none() || self.body.is_end_stream() {
+                self.is_read.store(true, Ordering::Relaxed);
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
 

@@ -55,8 +55,8 @@ struct UsageItem {
     calls: i64,
     /// Calls among them that were answered.
     answered_calls: i64,
-    /// Sum of the calls' `answered_seconds`; a call that is up adds its own when it ends.
-    answered_seconds: i64,
+    /// Sum of the calls' `answered_s`; a call that is up adds its own when it ends.
+    answered_s: i64,
 }
 
 impl From<UsageRow> for UsageItem {
@@ -69,7 +69,7 @@ impl From<UsageRow> for UsageItem {
             direction: row.direction,
             calls: row.calls,
             answered_calls: row.answered_calls,
-            answered_seconds: row.answered_seconds,
+            answered_s: row.answered_seconds,
         }
     }
 }
@@ -116,12 +116,8 @@ impl UsageRequest {
         Ok(Self {
             window: UsageWindow { from, to },
             parts,
-            is_csv: accept::first_known(headers, |kind| match kind {
-                CSV | "text/*" => Some(true),
-                "application/json" | "application/*" | "*/*" => Some(false),
-                _ => None,
-            })
-            .unwrap_or(false),
+            is_csv: accept::preferred(headers, &[("application/json", false), (CSV, true)])
+                .unwrap_or(false),
         })
     }
 
@@ -141,9 +137,9 @@ impl UsageRequest {
         let items: Vec<_> = rows.into_iter().map(UsageItem::from).collect();
         if self.is_csv {
             let kind = (header::CONTENT_TYPE, "text/csv; charset=utf-8");
-            return Ok(([kind], csv(&items)).into_response());
+            return Ok(([accept::VARIES, kind], csv(&items)).into_response());
         }
-        Ok(Json(UsageView { items }).into_response())
+        Ok(([accept::VARIES], Json(UsageView { items })).into_response())
     }
 }
 
@@ -161,7 +157,7 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     )
     .query("group_by", parts_schema(), "Some of `day` (UTC), `org`, `agent`, `trunk` and `direction`, separated by commas.")
     .gives::<UsageView>(200)
-    .gives_text(200, CSV)
+    .also_as(CSV)
 }
 
 fn parts_schema() -> Value {
@@ -193,8 +189,7 @@ fn parts(text: &str) -> Result<UsageParts, String> {
 /// Writes CSV (RFC 4180) with a header line.
 fn csv(items: &[UsageItem]) -> String {
     let mut text =
-        "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n"
-            .to_owned();
+        "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_s\r\n".to_owned();
     let id = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
 
     for item in items {
@@ -208,7 +203,7 @@ fn csv(items: &[UsageItem]) -> String {
             item.direction.map_or("", Direction::as_str),
             item.calls,
             item.answered_calls,
-            item.answered_seconds,
+            item.answered_s,
         );
         written.expect("a String takes all");
     }

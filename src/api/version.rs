@@ -1,16 +1,23 @@
-//! Versions of objects: `ETag` of an answer, and `If-Match` of a change (RFC 9110 §8.8.3, §13.1.1). The tag is `updated_at` in quotes.
+//! Versions of objects: `ETag` of an answer, `If-Match` of a change and `If-None-Match` of a read (RFC 9110 §8.8.3, §13.1).
+//!
+//! A tag is the object's `updated_at`, a plus sign and a checksum of the answer, since an answer may show what isn't a change of the object, such as
+//! the state of a registration. `If-Match` compares the time alone.
 
 use std::convert::Infallible;
 
-use axum::Json;
 use axum::extract::FromRequestParts;
-use axum::http::header::{ETAG, IF_MATCH};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, Tx, Versioned, versions};
+use uuid::Uuid;
 
+use super::Api;
 use super::error::ApiError;
+use super::time::written;
 
 /// Maximum length of a line of `If-Match`, in octets: nine tags of ours fit. A header with a longer line counts as no list of tags.
 const LONGEST: usize = 255;
@@ -23,13 +30,40 @@ pub(super) trait HasVersion {
 
 /// Answer with an object and its version.
 #[derive(Debug)]
-pub(super) struct Tagged<T>(pub(super) T);
+pub(super) struct Tagged<T> {
+    view: T,
+    version: String,
+}
 
-impl<T: HasVersion + Serialize> IntoResponse for Tagged<T> {
+impl<T: HasVersion> Tagged<T> {
+    pub(super) fn new(view: T) -> Self {
+        let version = view.version().to_owned();
+        Self { view, version }
+    }
+}
+
+impl<T> Tagged<T> {
+    /// Makes the answer for a view that doesn't show the time of the object's last change.
+    pub(super) fn at(view: T, changed_at: Moment) -> Self {
+        let version = written(changed_at);
+        Self { view, version }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Tagged<T> {
     fn into_response(self) -> Response {
+        let body = match serde_json::to_vec(&self.view) {
+            Ok(body) => body,
+            Err(fault) => return ApiError::Broke(fault.into()).into_response(),
+        };
+        let tag = format!(
+            "\"{}{CHECKSUM}{:08x}\"",
+            self.version,
+            crc32fast::hash(&body)
+        );
         // A time has no character that a header can't hold.
-        let tag = HeaderValue::try_from(format!("\"{}\"", self.0.version())).ok();
-        let mut response = Json(self.0).into_response();
+        let tag = HeaderValue::try_from(tag).ok();
+        let mut response = ([(CONTENT_TYPE, "application/json")], body).into_response();
         if let Some(tag) = tag {
             response.headers_mut().insert(ETAG, tag);
         }
@@ -37,8 +71,51 @@ impl<T: HasVersion + Serialize> IntoResponse for Tagged<T> {
     }
 }
 
+/// Separates the version in a tag from the checksum of the answer.
+const CHECKSUM: char = '+';
+
+impl Api {
+    /// Changes an object of an org in one transaction, if it still has one of the versions `expected`. `change` gets the time of the change, which is
+    /// later than that of the version replaced, even within a millisecond.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`](trunkline_store::Wrong::Absent), [`Conflict::Outdated`](trunkline_store::Conflict::Outdated), and those of `change`.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        org: Uuid,
+        object: Versioned,
+        expected: Versions,
+        change: impl FnOnce(&mut Tx, Moment) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let work = move |tx: &mut Tx, now| {
+            let now = versions::must_be(tx, org, object, expected.as_deref(), now)?;
+            change(tx, now)
+        };
+        self.write(work).await
+    }
+}
+
 /// Versions that a change was made for; `None` if it is for any.
-type Versions = Option<Vec<String>>;
+pub(super) type Versions = Option<Vec<String>>;
+
+/// Tags of the answers that a client has already (RFC 9110 §13.1.2).
+pub(super) struct IfNoneMatch(Vec<HeaderValue>);
+
+impl IfNoneMatch {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
+    }
+
+    /// Returns true if the client has the answer with these headers. A weak tag counts as a strong one here.
+    pub(super) fn has(&self, answer: &HeaderMap) -> bool {
+        let Some(tag) = answer.get(ETAG).and_then(|tag| tag.to_str().ok()) else {
+            return false;
+        };
+        let lines = self.0.iter().filter_map(|line| line.to_str().ok());
+        let mut known = lines.flat_map(|line| line.split(',')).map(str::trim);
+        known.any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+    }
+}
 
 /// `If-Match` of a request. As with a body, extracting it refuses nothing: the credential is judged before the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,7 +164,10 @@ fn read(headers: &HeaderMap) -> Option<Versions> {
             }
             // Weak tags alone leave an empty list, which no version matches: 412.
             if !is_weak {
-                versions.push(inside.to_owned());
+                let version = inside
+                    .split_once(CHECKSUM)
+                    .map_or(inside, |(version, _)| version);
+                versions.push(version.to_owned());
             }
         }
     }
@@ -110,6 +190,11 @@ mod tests {
             ("none", &[][..], Some(None)),
             ("any", &["*"], Some(None)),
             ("one", &["\"a\""], of(&["a"])),
+            (
+                "with the checksum of an answer",
+                &["\"a+0123abcd\""],
+                of(&["a"]),
+            ),
             ("two", &["\"a\", \"b\""], of(&["a", "b"])),
             ("two lines", &["\"a\"", "\"b\""], of(&["a", "b"])),
             ("a weak one", &["W/\"a\""], of(&[])),

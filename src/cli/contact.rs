@@ -77,7 +77,7 @@ impl Tabular for Erasure {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "contact",
-        "state",
+        "status",
         "requested",
         "completed",
         "calls",
@@ -90,7 +90,7 @@ impl Tabular for Erasure {
         vec![
             text(&erasure["id"]),
             text(&erasure["contact_id"]),
-            text(&erasure["state"]).replace('_', " "),
+            text(&erasure["status"]).replace('_', " "),
             text(&erasure["requested_at"]),
             text(&erasure["completed_at"]),
             erasure["erased"]["calls"].to_string(),

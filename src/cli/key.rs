@@ -89,14 +89,14 @@ impl Tabular for SigningView {
 struct SignerView {
     kid: String,
     /// `signs`, `good` (its tokens are valid) or `retired`.
-    state: &'static str,
+    status: &'static str,
 }
 
 impl Tabular for SignerView {
-    const COLUMNS: &'static [&'static str] = &["kid", "state"];
+    const COLUMNS: &'static [&'static str] = &["kid", "status"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.kid.clone(), self.state.to_owned()]
+        vec![self.kid.clone(), self.status.to_owned()]
     }
 }
 
@@ -186,11 +186,11 @@ fn signers(store: &Store) -> Vec<SignerView> {
 
     let good = good.iter().enumerate().map(|(index, pair)| SignerView {
         kid: pair.id().to_owned(),
-        state: if index == 0 { "signs" } else { "good" },
+        status: if index == 0 { "signs" } else { "good" },
     });
     let retired = retired.iter().map(|key| SignerView {
         kid: key.id().to_owned(),
-        state: "retired",
+        status: "retired",
     });
 
     good.chain(retired).collect()

@@ -57,7 +57,7 @@ impl Callback {
             ("To", to),
         ];
 
-        if let Some(seconds) = data["answered_seconds"].as_u64() {
+        if let Some(seconds) = data["answered_s"].as_u64() {
             fields.push(("CallDuration", seconds.to_string()));
         }
         if let Some(code) = data["sip_code"].as_u64() {
@@ -157,7 +157,7 @@ mod tests {
             "data": {
                 "session_id": Uuid::from_u128(0xa), "direction": "inbound", "status": status,
                 "from_number": "100", "to_number": "200", "from_e164": "+441632960001", "to_e164": null,
-                "sip_code": 200, "answered_seconds": 3,
+                "sip_code": 200, "answered_s": 3,
             },
         })
         .to_string()

@@ -12,6 +12,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
+use super::versions::touch_agent;
 use super::{Change, lock_org, new_id, set};
 
 /// A transfer destination.
@@ -257,6 +258,7 @@ pub fn unassign(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> R
     if tx.run(sql, &[&org, &agent, &id])? == 0 {
         return Err(Wrong::Absent(Kind::Destination).into());
     }
+    touch_agent(tx, org, agent, now)?;
     tx.changed(Change::Org(org), now);
     Ok(())
 }
@@ -334,12 +336,12 @@ fn must_be_free(tx: &mut Tx, org: Uuid, name: &str, id: Uuid) -> Result<(), Erro
 }
 
 fn attach(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-    tx.run(
-        "INSERT INTO agent_destinations (org_id, agent_id, destination_id, created_at) VALUES ($1, $2, $3, $4)
-         ON CONFLICT DO NOTHING",
-        &[&org, &agent, &id, &now],
-    )?;
-    Ok(())
+    let sql = "INSERT INTO agent_destinations (org_id, agent_id, destination_id, created_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT DO NOTHING";
+    match tx.run(sql, &[&org, &agent, &id, &now])? {
+        0 => Ok(()),
+        _ => touch_agent(tx, org, agent, now),
+    }
 }
 
 from_row!(Destination {

@@ -14,6 +14,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
+use super::versions::touch_agent;
 use super::{Change, EventType, NewEvent, lock_org, new_id};
 
 /// A phone number of an org.
@@ -212,20 +213,24 @@ pub fn assign(
 
     // Few of many numbers change at once: only those are written.
     let wanted: HashSet<Uuid> = ids.iter().copied().collect();
+    let mut changed = 0;
     for held in of_agent(tx, org, agent)? {
         if !wanted.contains(&held.id) {
             let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2";
-            tx.run(sql, &[&org, &held.id])?;
+            changed += tx.run(sql, &[&org, &held.id])?;
         }
     }
 
     for number in numbers {
         if number.agent_id != Some(agent) {
             let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
-            tx.run(sql, &[&org, &number.id, &agent])?;
+            changed += tx.run(sql, &[&org, &number.id, &agent])?;
         }
     }
 
+    if changed > 0 {
+        touch_agent(tx, org, agent, now)?;
+    }
     let numbers = of_agent(tx, org, agent)?;
     tx.changed(Change::Org(org), now);
     Ok(numbers)
@@ -249,15 +254,16 @@ pub fn assign_one(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) ->
     if number.agent_id != Some(agent) {
         let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&org, &id, &agent])?;
+        touch_agent(tx, org, agent, now)?;
         tx.changed(Change::Org(org), now);
     }
     Ok(())
 }
 
-/// Takes one number from an agent, which keeps its others. A number that the agent doesn't have stays as it is.
+/// Takes one number from an agent, which keeps its others.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if the org has no such number.
+/// [`Wrong::Absent`] if the agent has no such number.
 pub fn unassign_one(
     tx: &mut Tx,
     org: Uuid,
@@ -266,11 +272,12 @@ pub fn unassign_one(
     now: Moment,
 ) -> Result<(), Error> {
     lock_org(tx, org)?;
-    by_id(tx, org, id)?;
     let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2 AND agent_id = $3";
-    if tx.run(sql, &[&org, &id, &agent])? > 0 {
-        tx.changed(Change::Org(org), now);
+    if tx.run(sql, &[&org, &id, &agent])? == 0 {
+        return Err(Wrong::Absent(Kind::Number).into());
     }
+    touch_agent(tx, org, agent, now)?;
+    tx.changed(Change::Org(org), now);
     Ok(())
 }
 

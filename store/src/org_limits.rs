@@ -8,6 +8,7 @@ use super::column::{count, from_row, maybe, micros};
 use super::error::{Conflict, Error, Kind, Wrong};
 use super::org_limit::{DefaultLimits, OrgLimit, StoredLimit};
 use super::tx::Tx;
+use super::versions::touch_org;
 use super::{Change, lock_org, orgs};
 
 /// Stored limits of one org.
@@ -249,6 +250,7 @@ pub fn limit(
         }
     }
 
+    touch_org(tx, org, now)?;
     let after = stored(tx, org)?;
     tx.changed(Change::Org(org), now);
     Ok(after)

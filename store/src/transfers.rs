@@ -211,7 +211,7 @@ fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEv
         "type": shown.target.kind(),
         "value": shown.target.value(),
         "way": shown.way,
-        "state": shown.state,
+        "status": shown.state,
         "sip_code": shown.sip_code,
         "answer_confirmed": shown.answer_confirmed,
         "caller_may_be_gone": shown.caller_may_be_gone,

@@ -56,6 +56,20 @@ pub fn must_be(
     next(at, expected, now)
 }
 
+/// Gives an org another version after a change of its limits, which are rows of their own.
+pub(crate) fn touch_org(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
+    let sql = "UPDATE orgs SET updated_at = $2 WHERE id = $1";
+    tx.run(sql, &[&org, &now])?;
+    Ok(())
+}
+
+/// Gives an agent another version after a change of its numbers or destinations, which are rows of their own.
+pub(crate) fn touch_agent(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
+    let sql = "UPDATE agents SET updated_at = $3 WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &agent, &now])?;
+    Ok(())
+}
+
 /// Does for a partner what [`must_be`] does for an object of an org: locks its row, checks its version, and returns the time of the change.
 ///
 /// # Errors

@@ -279,10 +279,10 @@ async fn filters_narrow_the_list() {
         ("direction=outbound".into(), vec![]),
         ("status=refused".into(), vec![2]),
         ("status=completed&direction=inbound".into(), vec![1]),
-        ("number=%2B441632960001".into(), vec![2, 1]),
-        ("number=+441632960001".into(), vec![2, 1]),
+        ("phone_number=%2B441632960001".into(), vec![2, 1]),
+        ("phone_number=+441632960001".into(), vec![2, 1]),
         ("number=02071838750".into(), vec![2, 1]),
-        ("number=%2B4400".into(), vec![]),
+        ("phone_number=%2B4400".into(), vec![]),
         (
             "start_date=2026-01-31&end_date=2026-01-31".into(),
             vec![2, 1],
@@ -327,7 +327,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
             "start_date: lies after end_date",
         ),
         ("cursor=nonsense", "cursor: is no cursor of this list"),
-        ("number=", "number: must not be empty"),
+        ("phone_number=", "phone_number: must not be empty"),
     ] {
         let body = api
             .get(&format!("/phone/calls?{query}"), &tenant.token)

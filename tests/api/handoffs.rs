@@ -396,7 +396,7 @@ async fn a_handoff_says_whether_its_destination_answered() {
         assert_eq!(items.len(), 1, "{page}");
         let item = &items[0];
         assert_eq!(item["id"], json!(Uuid::from_u128(call * 100)), "{page}");
-        assert_eq!(item["transfer_state"], state, "{page}");
+        assert_eq!(item["transfer_status"], state, "{page}");
         assert_eq!(item["confirmed"], confirmed, "{page}");
         assert_eq!(item["reasons"], json!(["ai_implied_handoff"]), "{page}");
 
@@ -408,7 +408,7 @@ async fn a_handoff_says_whether_its_destination_answered() {
         .with(200);
     let item = &reported["items"][0];
     assert_eq!(item["confirmed"], true, "{reported}");
-    assert_eq!(item["transfer_state"], Value::Null, "{reported}");
+    assert_eq!(item["transfer_status"], Value::Null, "{reported}");
 
     let none = format!("{EVENTS}/by-session/{}", session(9));
     api.get(&none, &tenant.token).await.with(404);

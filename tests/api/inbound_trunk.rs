@@ -164,7 +164,10 @@ async fn rotated_credentials_are_new() {
     let made = api.post(TRUNK, &tenant.token, json!({})).await.with(201);
     let path = format!("{TRUNK}/rotate-credentials");
     let rotated = api.post(&path, &tenant.token, json!({})).await.with(200);
-    assert_eq!(shown(rotated.clone()), shown(made.clone()));
+    assert_ne!(rotated["updated_at"], made["updated_at"]);
+    let mut before = shown(made.clone());
+    before["updated_at"] = shown(rotated.clone())["updated_at"].clone();
+    assert_eq!(shown(rotated.clone()), before);
     assert_ne!(rotated["auth_username"], made["auth_username"]);
     assert_ne!(rotated["auth_password"], made["auth_password"]);
     assert_eq!(api.get(TRUNK, &tenant.token).await.with(200), rotated);
@@ -298,10 +301,11 @@ async fn pairs_from_before_a_rotation_are_shown_and_ended() {
     let old = format!("{TRUNK}/old-credentials");
     assert_eq!(api.get(&old, &tenant.token).await.with(200)["total"], 0);
     let rotate = format!("{TRUNK}/rotate-credentials");
+    pass(1);
     api.post(&rotate, &tenant.token, json!({})).await.with(200);
     let shown = api.get(&old, &tenant.token).await.with(200);
     let pair =
-        json!({"auth_username": made["auth_username"], "expires_at": "2026-02-01T12:00:00.000Z"});
+        json!({"auth_username": made["auth_username"], "expires_at": "2026-02-01T12:00:01.000Z"});
     assert_eq!(shown["items"], json!([pair]));
 
     api.delete(&old, &tenant.token).await.with(200);

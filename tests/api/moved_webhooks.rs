@@ -35,7 +35,7 @@ async fn a_late_410_of_the_old_receiver_leaves_the_webhook_to_the_new_one() {
     assert_eq!((got.len(), got[0].id()), (1, asked.id()));
 
     let delivery = test.delivery(&webhook).await;
-    assert_eq!(delivery["state"], "delivered", "{delivery}");
+    assert_eq!(delivery["status"], "delivered", "{delivery}");
     assert_eq!(delivery["log"][0]["fault"], "gone", "{delivery}");
     assert_eq!(test.get(&webhook).await["enabled"], true);
 

@@ -150,7 +150,7 @@ async fn an_agent_plays_prompts_of_its_own_org_alone() {
     let refused = api.patch(&agent, &acme.token, runtime(&foreign)).await;
     assert_eq!(
         refused.with(400)["errors"],
-        json!([{"path": "/runtime/flow/steps/a/prompt", "message": "there is no such prompt"}])
+        json!([{"path": "runtime.flow.steps.a.prompt", "message": "there is no such prompt"}])
     );
 
     let path = format!("{PROMPTS}/{own}");

@@ -116,6 +116,11 @@ impl Row {
     /// Sends the row's request for the org's own objects.
     pub(crate) async fn ask(&self, api: &TestApi, test_org: &TestOrg, asker: &Asker) -> Answer {
         self.ask_for(api, test_org, asker, |parameter| {
+            // From an agent only a number can be taken that it has.
+            let parameter = match self.path.ends_with("/inbound-numbers/{number_id}") {
+                true if parameter == "number_id" => "assigned_number",
+                _ => parameter,
+            };
             test_org.ids[parameter].clone()
         })
         .await
@@ -206,6 +211,11 @@ impl TestOrg {
         let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
         let destination = made(api, &path, &token, destination).await;
 
+        let assigned = api.number(org_id, &format!("+4420719{turn:05}")).await.id;
+        let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
+        let body = json!({"phone_number_id": assigned});
+        api.post(&path, &token, body).await.with(200);
+
         let prompt = json!({"name": "Welcome", "audio": crate::prompts::WAV});
         let prompt = made(api, "/phone/prompts", &token, prompt).await;
 
@@ -251,6 +261,7 @@ impl TestOrg {
             ("asset", "console.css".to_owned()),
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
+            ("assigned_number", assigned.to_string()),
             ("phoneNumberId", verified.id.to_string()),
             ("phone_number", number),
             ("call_id", call.to_string()),

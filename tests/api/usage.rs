@@ -16,7 +16,7 @@ async fn csv(api: &TestApi, path: &str, token: &str) -> Answer {
 fn item(parts: Value) -> Value {
     let mut item = json!({
         "day": null, "org_id": null, "agent_id": null, "trunk_id": null, "direction": null,
-        "calls": 2, "answered_calls": 1, "answered_seconds": 58,
+        "calls": 2, "answered_calls": 1, "answered_s": 58,
     });
     for (name, value) in parts.as_object().expect("an object") {
         item[name] = value.clone();
@@ -65,7 +65,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
     assert_eq!(
         answer.text,
         format!(
-            "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n2026-01-31,,{agent},{TRUNK},,2,1,58\r\n"
+            "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_s\r\n2026-01-31,,{agent},{TRUNK},,2,1,58\r\n"
         )
     );
 }

@@ -125,12 +125,13 @@ async fn webhooks_are_made_changed_and_deleted() {
     );
     assert_eq!(changed["updated_at"], "2026-01-31T12:00:01.000Z");
 
+    pass(1);
     let rotated = api
         .post(&format!("{path}/rotate-secret"), &tenant.token, json!({}))
         .await
         .with(200);
     assert_ne!(rotated["secret"], secret);
-    assert_eq!(rotated["old_secret_expires_at"], "2026-02-01T12:00:01.000Z");
+    assert_eq!(rotated["old_secret_expires_at"], "2026-02-01T12:00:02.000Z");
 
     for turn in 1..20 {
         let new = json!({"url": format!("https://example.com/{turn}")});
@@ -274,7 +275,7 @@ async fn events_are_sent_signed_and_logged() {
         .await;
     assert_eq!(whole["event"], body);
     let failed = test
-        .get(&format!("{webhook}/deliveries?state=failed"))
+        .get(&format!("{webhook}/deliveries?status=failed"))
         .await;
     assert_eq!(failed["total"], 0);
 }
@@ -284,6 +285,7 @@ async fn both_secrets_sign_for_a_day_after_a_rotation() {
     let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
     let (webhook, old) = test.webhook(&receiver).await;
+    pass(1);
     let rotated = test
         .post(&format!("{webhook}/rotate-secret"), json!({}))
         .await
@@ -345,7 +347,7 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
     assert_eq!((delivered.len(), check(Vec::new()).1), (30, 30));
 
     let page = test
-        .get(&format!("{webhook}/deliveries?state=delivered"))
+        .get(&format!("{webhook}/deliveries?status=delivered"))
         .await;
     assert_eq!(page["total"], 30);
 
@@ -371,7 +373,7 @@ async fn receivers_that_misbehave_are_tried_again() {
         assert_eq!(test.deliver().await, 1, "{manner:?}");
 
         let delivery = test.delivery(&webhook).await;
-        assert_eq!(delivery["state"], "pending", "{manner:?}: {delivery}");
+        assert_eq!(delivery["status"], "pending", "{manner:?}: {delivery}");
         assert_eq!(
             (
                 &delivery["log"][0]["http_status"],
@@ -410,7 +412,7 @@ async fn a_body_that_lies_or_never_ends_changes_nothing() {
         let delivered = tokio::time::timeout(Duration::from_secs(60), test.deliver());
         assert_eq!(delivered.await.expect("bounded"), 1);
         let delivery = test.delivery(&webhook).await;
-        assert_eq!(delivery["state"], "delivered", "{manner:?}");
+        assert_eq!(delivery["status"], "delivered", "{manner:?}");
         let token = &test.tenant.token;
         test.api.delete(&webhook, token).await.with(200);
     }
@@ -439,7 +441,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
 
     let failed = test.delivery(&webhook).await;
     assert_eq!(
-        (attempts, &failed["state"], &failed["attempts"]),
+        (attempts, &failed["status"], &failed["attempts"]),
         (14, &json!("failed"), &json!(14))
     );
     assert_eq!(failed["log"][13]["fault"], "not_connected");
@@ -454,7 +456,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
         .await
         .with(200);
     assert_eq!(
-        (&queued["state"], &queued["attempts"]),
+        (&queued["status"], &queued["attempts"]),
         (&json!("pending"), &json!(0))
     );
     assert_eq!(test.deliver().await, 1);
@@ -468,7 +470,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
         serde_json::from_str::<Value>(&got.body).expect("JSON")
     );
     assert_eq!(
-        (&whole["state"], &whole["attempts"]),
+        (&whole["status"], &whole["attempts"]),
         (&json!("delivered"), &json!(1))
     );
     assert_eq!(whole["log"].as_array().expect("a log").len(), 15);
@@ -493,7 +495,7 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
     );
 
     let failed = test
-        .get(&format!("{webhook}/deliveries?state=failed"))
+        .get(&format!("{webhook}/deliveries?status=failed"))
         .await;
     assert_eq!(failed["total"], 2);
 

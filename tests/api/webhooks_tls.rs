@@ -123,7 +123,7 @@ async fn a_receiver_that_proves_its_name_is_sent_to() {
         let receiver = Receiver::secure(authority.acceptor(name, Age::Good)).await;
         let test = WebhookTest::new(Some(&authority), &receiver.url_of(name)).await;
         let delivery = test.attempted().await;
-        assert_eq!(delivery["state"], "delivered", "{name}: {delivery}");
+        assert_eq!(delivery["status"], "delivered", "{name}: {delivery}");
         let got = receiver.take();
         let body: Value = serde_json::from_str(&got[0].body).expect("JSON");
         assert_eq!((got.len(), &body["data"]), (1, &json!({"number": 7})));
@@ -162,7 +162,7 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         let test = WebhookTest::new(trusted, &receiver.url_of("localhost")).await;
         let delivery = test.attempted().await;
 
-        assert_eq!(delivery["state"], "pending", "{name}: {delivery}");
+        assert_eq!(delivery["status"], "pending", "{name}: {delivery}");
         assert_eq!(delivery["log"][0]["fault"], "tls", "{name}: {delivery}");
         assert_eq!(receiver.take(), [], "{name}");
 
@@ -175,7 +175,7 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         let token = &test.tenant.token;
         test.api.patch(&test.webhook, token, there).await.with(200);
         pass(3600);
-        assert_eq!(test.attempted().await["state"], "delivered", "{name}");
+        assert_eq!(test.attempted().await["status"], "delivered", "{name}");
         assert_eq!(repaired.take()[0].id(), delivery["event_id"], "{name}");
     }
 }

@@ -126,7 +126,10 @@ fn dial_and_refer_transfer_to_destinations_of_the_agent() {
         assert!(bot.is_over(), "{case}");
         let record = daemon.records(place + 1).remove(0);
         assert_eq!(record["status"], "transferred", "{case}: {record}");
-        assert_eq!(record["transfer"]["state"], "completed", "{case}: {record}");
+        assert_eq!(
+            record["transfer"]["status"], "completed",
+            "{case}: {record}"
+        );
     }
 }
 
@@ -147,7 +150,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     let call = daemon.answered_call();
     let shown = Deadline::after(Duration::from_secs(20)).poll(|| {
         let shown = daemon.shown(&format!("/phone/calls/{call}"));
-        (shown["transfer"]["state"] == "failed").then_some(shown)
+        (shown["transfer"]["status"] == "failed").then_some(shown)
     });
     let shown = shown.expect("the transfer fails");
     assert_eq!(shown["status"], "in_progress", "{shown}");
@@ -203,7 +206,7 @@ fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     let record = daemon.record();
     assert_eq!(record["status"], "transferred", "{record}");
     assert_eq!(record["transfer"]["way"], "bridge", "{record}");
-    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(record["transfer"]["status"], "completed", "{record}");
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn a_bridged_transfer_that_is_busy_leaves_the_caller_with_its_bot() {
     bot.event("stop");
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["status"], "failed", "{record}");
 }
 
 /// A caller who wants privacy is anonymous in each answer and callback that a bot gets, as in its `start`.
@@ -435,7 +438,7 @@ fn a_transfer_while_the_bot_is_gone_goes_on() {
     pbx.finish();
     let record = daemon.record();
     assert_eq!(record["status"], "transferred", "{record}");
-    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(record["transfer"]["status"], "completed", "{record}");
 }
 
 /// Twilio's libraries read every error as one of Twilio's.

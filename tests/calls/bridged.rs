@@ -38,14 +38,14 @@ fn transfer(daemon: &Daemon, call: &str) {
     let path = format!("/phone/calls/{call}/transfer");
     let (status, begun) = daemon.change("POST", &path, &ask);
     assert_eq!(status, 202, "{begun}");
-    assert_eq!(begun["state"], "requested", "{begun}");
+    assert_eq!(begun["status"], "requested", "{begun}");
 }
 
 /// Waits until the transfer of the only call is in that state.
 fn transferred(daemon: &Daemon, call: &str, state: &str) -> Value {
     let shown = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20)).poll(|| {
         let shown = daemon.shown(&format!("/phone/calls/{call}"));
-        (shown["transfer"]["state"] == state).then_some(shown)
+        (shown["transfer"]["status"] == state).then_some(shown)
     });
     shown.unwrap_or_else(|| {
         panic!(
@@ -132,7 +132,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     for event in updated {
         assert_fits("transfer.updated", &event["data"]);
         assert_eq!(event["data"]["transfer_id"], done["id"], "{event}");
-        steps.push([&event["data"]["way"], &event["data"]["state"]]);
+        steps.push([&event["data"]["way"], &event["data"]["status"]]);
     }
     assert_eq!(
         json!(steps),
@@ -175,7 +175,10 @@ fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
         assert_eq!(asked, usize::from(place != 2), "{case}: {pbx}");
         let record = daemon.records(place + 1).remove(0);
         assert_eq!(record["transfer"]["way"], "bridge", "{case}: {record}");
-        assert_eq!(record["transfer"]["state"], "completed", "{case}: {record}");
+        assert_eq!(
+            record["transfer"]["status"], "completed",
+            "{case}: {record}"
+        );
         assert_eq!(record["status"], "transferred", "{case}: {record}");
         assert_eq!(record["hangup_by"], "agent", "{case}: {record}");
     }
@@ -302,7 +305,7 @@ fn a_caller_who_leaves_while_the_destination_rings_takes_the_call_back() {
 
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["status"], "failed", "{record}");
     assert_eq!(record["transfer"]["sip_code"], 487, "{record}");
 }
 
@@ -327,7 +330,7 @@ fn a_trunk_that_wants_no_bridge_has_none() {
 
     let record = daemon.record();
     assert_eq!(record["transfer"]["way"], "refer", "{record}");
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["status"], "failed", "{record}");
     assert_eq!(record["transfer"]["sip_code"], 405, "{record}");
 }
 
@@ -369,7 +372,7 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["status"], "failed", "{record}");
     assert_eq!(record["transfer"]["sip_code"], 488, "{record}");
 }
 
@@ -485,7 +488,7 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
     assert_eq!(pbx.requests("REFER").len(), 1, "{pbx}");
     let invite = sales.request("INVITE");
     assert!(invite.header("Authorization").is_none(), "{sales}");
-    assert_eq!(daemon.records(1)[0]["transfer"]["state"], "completed");
+    assert_eq!(daemon.records(1)[0]["transfer"]["status"], "completed");
 
     let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(500), Bye]);
     let call = daemon.answered_call();
@@ -499,6 +502,6 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
 
     pbx.finish();
     let record = daemon.records(2).remove(0);
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["status"], "failed", "{record}");
     assert_eq!(record["transfer"]["sip_code"], 480, "{record}");
 }

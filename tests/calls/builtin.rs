@@ -249,9 +249,9 @@ fn a_flow_with_faults_is_refused_with_all_of_them() {
     assert_eq!(
         faults,
         [
-            "/runtime/flow/steps/start/next",
-            "/runtime/flow/steps/alone",
-            "/runtime/flow/steps/alone",
+            "runtime.flow.steps.start.next",
+            "runtime.flow.steps.alone",
+            "runtime.flow.steps.alone",
         ],
         "{body}"
     );

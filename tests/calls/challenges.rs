@@ -83,7 +83,7 @@ pub(crate) fn is_proof(proofs: &[Message], method: &str, pair: &Credentials) -> 
 fn failed_transfer(daemon: &Daemon, call: &str) {
     let path = format!("/phone/calls/{call}");
     let failed = Deadline::after(PATIENCE)
-        .poll(|| (daemon.shown(&path)["transfer"]["state"] == "failed").then_some(()));
+        .poll(|| (daemon.shown(&path)["transfer"]["status"] == "failed").then_some(()));
     assert!(failed.is_some(), "{}", daemon.shown(&path));
 }
 

@@ -105,7 +105,7 @@ fn a_phone_is_transferred_by_a_key() {
 
     // The outcome may stay `unknown` until the phone hangs up, if the destination answers at once.
     let is_settled = || {
-        let state = &daemon.calls()[0]["transfer"]["state"];
+        let state = &daemon.calls()[0]["transfer"]["status"];
         (state == "completed" || state == "unknown").then_some(())
     };
     let settled = Deadline::after(Duration::from_secs(20)).poll(is_settled);

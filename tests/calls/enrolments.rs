@@ -30,7 +30,7 @@ fn trunk(daemon: &Daemon, carrier: &Carrier, password: &str) -> String {
         }),
     );
     assert_eq!(status, 201, "{trunk}");
-    assert_eq!(trunk["registration"]["state"], "registering", "{trunk}");
+    assert_eq!(trunk["registration"]["status"], "registering", "{trunk}");
     let id = trunk["id"].as_str().expect("an id");
     format!("/phone/sip/outbound-trunks/{id}")
 }
@@ -39,7 +39,7 @@ fn trunk(daemon: &Daemon, carrier: &Carrier, password: &str) -> String {
 fn registration(daemon: &Daemon, path: &str, state: &str) -> Value {
     let seen = Deadline::after(PATIENCE).poll(|| {
         let registration = daemon.shown(path)["registration"].take();
-        (registration["state"] == state).then_some(registration)
+        (registration["status"] == state).then_some(registration)
     });
     seen.unwrap_or_else(|| panic!("not {state}: {}", daemon.shown(path)))
 }
@@ -68,7 +68,7 @@ fn a_trunk_is_registered_refreshed_and_taken_back() {
 
     carrier.until("it is refreshed", |ways| ways.registered.len() >= 3);
     let later = daemon.shown(&path)["registration"].take();
-    assert_eq!(later["state"], "registered", "{later}");
+    assert_eq!(later["status"], "registered", "{later}");
     assert_eq!(later["registered_at"], first["registered_at"], "{later}");
 
     {

@@ -95,8 +95,8 @@ fn a_call_and_a_refused_one_are_told() {
         "answered_at",
         "ended_at",
         "hangup_by",
-        "duration_seconds",
-        "answered_seconds",
+        "duration_s",
+        "answered_s",
         "trunk_id",
         "caller_call_id",
     ] {

@@ -413,7 +413,7 @@ fn a_transfer_that_fails_ends_the_hold() {
     transfer(&daemon, &call);
     let goes_on = || {
         let shown = daemon.shown(&path);
-        (shown["transfer"]["state"] == "failed" && shown["held"] == false).then_some(())
+        (shown["transfer"]["status"] == "failed" && shown["held"] == false).then_some(())
     };
     let waited = Deadline::after(Duration::from_secs(20)).poll(goes_on);
 

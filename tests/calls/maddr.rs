@@ -66,7 +66,7 @@ fn a_trunks_pair_does_not_follow_its_host_to_another_maddr() {
         if let Some(message) = attacker.soon() {
             assert_eq!(message.header("Authorization"), None, "{message:?}");
         }
-        (daemon.shown(&path)["transfer"]["state"] == "failed").then_some(())
+        (daemon.shown(&path)["transfer"]["status"] == "failed").then_some(())
     });
     assert!(failed.is_some(), "{}", daemon.shown(&path));
 }

@@ -122,7 +122,7 @@ fn kamailio_registers_us_and_calls_come_back_by_that() {
     );
     let stands = Deadline::after(PATIENCE).poll(|| {
         let registration = daemon.shown(&path)["registration"].take();
-        (registration["state"] == "registered").then_some(registration)
+        (registration["status"] == "registered").then_some(registration)
     });
     assert!(stands.is_some(), "{}", daemon.shown(&path));
 

@@ -74,7 +74,7 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
         "{agent}"
     );
     assert_handed_over(&record);
-    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(record["transfer"]["status"], "completed", "{record}");
     assert_eq!(
         record["transfer"]["reasons"],
         json!(["ai_implied_handoff"]),
@@ -138,7 +138,7 @@ fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
         to.contains(&format!("?{REPLACES}&X-PLATFORM-SESSION-ID=")),
         "{to}"
     );
-    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(record["transfer"]["status"], "completed", "{record}");
 }
 
 /// With Replaces too, only the agent's destinations are reachable.
@@ -241,7 +241,7 @@ fn a_runtime_joins_two_of_its_calls() {
         } else {
             &record["transfer"]
         };
-        assert_eq!(way["state"], "completed", "{record}");
+        assert_eq!(way["status"], "completed", "{record}");
         assert_eq!(way["way"], "bridge", "{record}");
         assert_eq!(way["destination"], "another call", "{record}");
     }

@@ -83,7 +83,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     assert_eq!(record["status"], "transferred", "{record}");
 
     let done = &record["transfer"];
-    assert_eq!(done["state"], "completed", "{record}");
+    assert_eq!(done["status"], "completed", "{record}");
     assert_eq!(done["way"], "refer", "{record}");
 
     for time in ["requested_at", "accepted_at", "ringing_at", "ended_at"] {
@@ -293,7 +293,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
             status => assert_eq!(record["status"], status, "{case}: {record}\n{trace}"),
         }
         assert_eq!(
-            record["transfer"]["state"], state,
+            record["transfer"]["status"], state,
             "{case}: {record}\n{trace}"
         );
         assert_eq!(
@@ -376,7 +376,7 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
             Some(false) => ("failed", json!(407)),
             None => ("failed", json!(401)),
         };
-        assert_eq!(record["transfer"]["state"], state, "{record}");
+        assert_eq!(record["transfer"]["status"], state, "{record}");
         assert_eq!(record["transfer"]["sip_code"], code, "{record}");
     }
 }

@@ -16,7 +16,12 @@ fn signers(shell: &Shell) -> Vec<(String, String)> {
     let listed = shell.json(&["key", "list-signing"]);
     let listed = listed.as_array().expect("a list").iter();
     listed
-        .map(|key| (text(&key["kid"]).to_owned(), text(&key["state"]).to_owned()))
+        .map(|key| {
+            (
+                text(&key["kid"]).to_owned(),
+                text(&key["status"]).to_owned(),
+            )
+        })
         .collect()
 }
 

@@ -174,7 +174,7 @@ fn the_operator_looks_at_nodes_and_logs_in_where_the_daemon_runs() {
     let daemon = setup.serve();
     let run = |arguments: &[&str]| daemon.setup.run(arguments);
     let nodes = run(&["node", "list", "--json"]);
-    assert_eq!(nodes[0]["state"], "serving", "{nodes}");
+    assert_eq!(nodes[0]["status"], "serving", "{nodes}");
     let health = run(&["node", "health", "--json"]);
     assert_eq!(
         (&health["journal"], &health["database_answers"]),

@@ -240,7 +240,7 @@ fn a_clock_that_is_set_changes_no_duration_and_no_timer() {
     };
     let apart = seconds("ended_at") - seconds("answered_at");
     assert!((10..60).contains(&apart), "{apart}: {ended}");
-    let billed = ended["answered_seconds"].as_i64();
+    let billed = ended["answered_s"].as_i64();
     assert!(
         billed.is_some_and(|billed| (10..60).contains(&billed)),
         "{ended}"
@@ -301,7 +301,7 @@ fn a_clock_that_is_set_before_a_kill_bills_nobody() {
     daemon.process = daemon.setup.start();
     let lost = daemon.stored(&call);
     assert_eq!(lost["status"], "lost", "{lost}");
-    let billed = lost["answered_seconds"].as_i64();
+    let billed = lost["answered_s"].as_i64();
     assert!(
         billed.is_some_and(|billed| (0..120).contains(&billed)),
         "{lost}"

@@ -144,7 +144,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     });
     let (status, begun) = begun.expect("the destination is known");
     assert_eq!(status, 202, "{begun}");
-    assert_eq!(begun["state"], "requested", "{begun}");
+    assert_eq!(begun["status"], "requested", "{begun}");
     assert_eq!(begun["summary"], "Wants a price", "{begun}");
     assert_eq!(
         once(),

@@ -49,7 +49,7 @@ impl Scene {
     fn state(&self, node: &Node) -> String {
         let (_, shown) = node.get(&self.trunk, &self.pair.key);
         let shown: Value = serde_json::from_str(&shown).unwrap_or_default();
-        let state = shown["registration"]["state"].as_str();
+        let state = shown["registration"]["status"].as_str();
         state.unwrap_or("none").to_owned()
     }
 

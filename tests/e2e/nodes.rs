@@ -228,7 +228,7 @@ fn webhooks_are_sent_once_by_two() {
     }
 
     let path = format!(
-        "/webhooks/{}/deliveries?state=delivered&limit=1",
+        "/webhooks/{}/deliveries?status=delivered&limit=1",
         text(&hook["id"])
     );
     let settled = Deadline::after(2 * LIMIT).poll(|| {

@@ -196,7 +196,7 @@ fn receipt(node: &Node, key: &str, erasure: &str) -> Value {
     let receipt = Deadline::after(LIMIT).poll(|| {
         let (_, receipt) = node.get(&path, key);
         let receipt: Value = serde_json::from_str(&receipt).ok()?;
-        (receipt["state"] == "complete").then_some(receipt)
+        (receipt["status"] == "complete").then_some(receipt)
     });
     receipt.unwrap_or_else(|| panic!("{:?}", node.get(&path, key)))
 }
@@ -354,7 +354,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
 
     let receipt = ["contact", "receipt", erased[0][1], "--org", &org, "--json"];
     let receipt: Value = serde_json::from_str(&said(&receipt)).expect("JSON");
-    assert_eq!(receipt["state"], "complete", "{receipt}");
+    assert_eq!(receipt["status"], "complete", "{receipt}");
     assert!(
         receipt["out_of_reach"]
             .as_array()

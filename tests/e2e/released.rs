@@ -71,13 +71,13 @@ fn assert_serves(node: &Node, made: &Value) {
     assert_eq!(shown, ["lost", "completed", "completed", "completed"]);
 
     // The call was up for a second, and its node held a lease of 30 seconds: however late this start is, the call ended with that.
-    let seconds = |call: &Value| call["answered_seconds"].as_u64().expect("seconds");
+    let seconds = |call: &Value| call["answered_s"].as_u64().expect("seconds");
     assert!(seconds(&calls[0]) <= 32, "{}", calls[0]);
     let talked: u64 = calls.iter().map(seconds).sum();
     let days = "start_date=2026-11-01T00:00:00Z&end_date=2027-01-01T00:00:00Z";
     let usage = read(node, &format!("/phone/usage?{days}"), &key);
     let day = &usage["items"][0];
-    let counted = (&day["calls"], &day["answered_seconds"]);
+    let counted = (&day["calls"], &day["answered_s"]);
     assert_eq!(counted, (&4.into(), &talked.into()), "{usage}");
 
     let destinations = read(node, "/phone/sip/transfer-destinations", &key);

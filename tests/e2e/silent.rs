@@ -60,7 +60,7 @@ fn a_node_that_does_not_answer_is_named() {
     let nodes = || ask(at, "GET", "/operator-console/nodes", &operator, "");
     let state = || {
         let listed = node.setup.run(&["node", "list", "--json"]);
-        text(&listed[1]["state"])
+        text(&listed[1]["status"])
     };
 
     assert!(!live().contains("answer</strong>"), "{}", live());

@@ -120,7 +120,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     let over = format!("/phone/calls/{call}");
     daemon.wait_for_status(&json!(call), "in_progress");
     let accepted = Deadline::after(LIMIT)
-        .poll(|| (daemon.shown(&over)["transfer"]["state"] == "accepted").then_some(()));
+        .poll(|| (daemon.shown(&over)["transfer"]["status"] == "accepted").then_some(()));
     assert!(accepted.is_some(), "{}", daemon.shown(&over));
 
     let (status, ended) = daemon.change("POST", &format!("{over}/hangup"), &json!({}));

@@ -43,10 +43,10 @@ async fn an_end_says_how_long_the_call_was(db: &TestDb) {
         let (end, before) = told.split_last().expect("events");
         let (duration, answered) = seconds;
         assert_eq!(end.0, "call.ended");
-        assert_eq!(end.1["duration_seconds"], duration, "{org}");
-        assert_eq!(end.1["answered_seconds"], answered, "{org}");
+        assert_eq!(end.1["duration_s"], duration, "{org}");
+        assert_eq!(end.1["answered_s"], answered, "{org}");
         for (kind, data) in before {
-            assert_eq!(data["duration_seconds"], Value::Null, "{kind}");
+            assert_eq!(data["duration_s"], Value::Null, "{kind}");
             assert_fits(kind, data);
         }
     }
@@ -97,6 +97,6 @@ async fn a_lost_call_ends_at_the_last_sign_of_life_by_its_own_clock(db: &TestDb)
         let told = told(&store, org).await;
         let (_, end) = told.last().expect("events");
         assert_eq!(end["status"], "lost", "{end}");
-        assert_eq!(end["answered_seconds"], answered, "{org}");
+        assert_eq!(end["answered_s"], answered, "{org}");
     }
 }

@@ -293,7 +293,7 @@ async fn a_transfer_of_a_lost_call_ends_and_says_so(db: &TestDb) {
         .filter(|event| event.kind == "transfer.updated");
     let states: Vec<String> = of_transfer
         .map(|event| serde_json::from_str(&event.body).expect("JSON"))
-        .map(|body: serde_json::Value| body["data"]["state"].as_str().expect("text").to_owned())
+        .map(|body: serde_json::Value| body["data"]["status"].as_str().expect("text").to_owned())
         .collect();
     let expected = [
         "requested",

@@ -256,7 +256,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             let handed = desk.request("INVITE");
             named(&handed, true);
             desk.answer(&handed, "486 Busy Here", "", "");
-            legs.record(&call, |call| call["transfer"]["state"] == "failed");
+            legs.record(&call, |call| call["transfer"]["status"] == "failed");
 
             // Requests inside the call obey the caller's privacy as well.
             let lines = "P-Asserted-Identity: <sip:+441632960001@pbx.invalid>\r\nContent-Type: text/plain\r\n";

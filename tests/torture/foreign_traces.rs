@@ -478,6 +478,6 @@ fn erase(daemon: &Daemon, key: &str, contact: &str) {
     let path = format!("/widget/erasures/{id}");
     until(|| {
         let receipt = http::json(http, &path, key);
-        (receipt["state"] == "complete").then_some(())
+        (receipt["status"] == "complete").then_some(())
     });
 }

@@ -173,7 +173,7 @@ impl Pbx {
         let path = format!("/phone/calls/{}", self.call);
         let seen = Deadline::after(PATIENCE).poll(|| {
             let shown = daemon.shown(&path);
-            (shown["transfer"]["state"] == state).then_some(shown)
+            (shown["transfer"]["status"] == state).then_some(shown)
         });
         seen.unwrap_or_else(|| panic!("not {state}: {}", daemon.shown(&path)))
     }
@@ -385,7 +385,7 @@ fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
         let updated = pbx.events(&daemon, "transfer.updated");
         let over = updated
             .iter()
-            .filter(|event| event["data"]["state"] == "completed");
+            .filter(|event| event["data"]["status"] == "completed");
         assert_eq!(over.count(), 1, "{case}: {updated:?}");
     }
 }
@@ -418,7 +418,7 @@ fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
         let record = pbx.ended(&daemon);
         assert_eq!(record["status"], "completed", "{record}");
         assert_eq!(record["reason"], "caller_lost", "{record}");
-        assert_eq!(record["transfer"]["state"], "failed", "{record}");
+        assert_eq!(record["transfer"]["status"], "failed", "{record}");
     }
     assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
 

@@ -255,7 +255,7 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
         assert_eq!(legs.caller.outcome("BYE").status(), Some(200));
         let record = legs.record(&call, |call| call["ended_at"].is_string());
         assert_eq!(record["status"], "transferred", "{record}");
-        assert_eq!(record["transfer"]["state"], "completed", "{record}");
+        assert_eq!(record["transfer"]["status"], "completed", "{record}");
     }
 }
 

@@ -46,6 +46,53 @@ fn heads_are_bounded() {
     }
 }
 
+/// What is left of a body that an early answer didn't wait for can't be told from the next request, so that answer is the connection's last one.
+#[test]
+fn an_answer_before_the_whole_body_closes_the_connection() {
+    let daemon = DaemonSetup::new().serve();
+    let key = &daemon.setup.key;
+    for (name, status, head, sent) in [
+        (
+            "no credential",
+            401,
+            "Content-Length: 500\r\n".to_owned(),
+            10,
+        ),
+        (
+            "too long",
+            413,
+            format!("Authorization: Bearer {key}\r\nContent-Length: 2000000\r\n"),
+            1_200_000,
+        ),
+    ] {
+        let mut stream = connect(daemon.setup.http);
+        let head = format!(
+            "POST /phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("the head is sent");
+        // The daemon may answer and close before it has read all.
+        let _ = stream.write_all(&vec![b' '; sent]);
+        let answer = rest(stream).to_ascii_lowercase();
+        assert!(
+            answer.starts_with(&format!("http/1.1 {status} "))
+                && answer.contains("\r\nconnection: close\r\n"),
+            "{name}: {answer}"
+        );
+    }
+
+    // A body that was read whole leaves the connection open, also after a refusal.
+    let mut stream = connect(daemon.setup.http);
+    let refused = "POST /phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n";
+    let refused = format!("{refused}Authorization: Bearer {key}\r\n\r\n{{}}");
+    stream.write_all(refused.as_bytes()).expect("it is sent");
+    let mut octets = [0; 4096];
+    let count = stream.read(&mut octets).expect("an answer");
+    let answer = String::from_utf8_lossy(&octets[..count]).to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 400 "), "{answer}");
+    assert!(!answer.contains("connection: close"), "{answer}");
+    assert!(is_ok(ask(&mut stream, "/healthz", None)));
+}
+
 /// Sends a request on a connection that stays open; returns status and body, or `None` if the connection is closed.
 fn ask(stream: &mut TcpStream, path: &str, key: Option<&str>) -> Option<String> {
     let credential = key.map_or(String::new(), |key| {

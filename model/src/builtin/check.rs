@@ -9,12 +9,12 @@ use super::{Flow, Step};
 pub(super) fn check(flow: &Flow, unread: &BTreeSet<Box<str>>, faults: &mut Vec<FlowFault>) {
     let exists = |name: &str| flow.steps.contains_key(name) || unread.contains(name);
     if !exists(&flow.start) {
-        faults.push(undefined("/start".to_owned(), &flow.start));
+        faults.push(undefined(".start".to_owned(), &flow.start));
     }
     for (name, step) in &flow.steps {
         for (field, next) in step.nexts() {
             if !exists(next) {
-                faults.push(undefined(format!("/steps/{name}/{field}"), next));
+                faults.push(undefined(format!(".steps.{name}.{field}"), next));
             }
         }
     }
@@ -27,7 +27,7 @@ pub(super) fn check(flow: &Flow, unread: &BTreeSet<Box<str>>, faults: &mut Vec<F
     for name in flow.steps.keys() {
         if !reached.contains(&**name) {
             faults.push(FlowFault::new(
-                format!("/steps/{name}"),
+                format!(".steps.{name}"),
                 "is a step that no other leads to",
             ));
         }
@@ -35,7 +35,7 @@ pub(super) fn check(flow: &Flow, unread: &BTreeSet<Box<str>>, faults: &mut Vec<F
 
     if let Some(turning) = loop_without_waiting(flow) {
         faults.push(FlowFault::new(
-            format!("/steps/{}", turning[0]),
+            format!(".steps.{}", turning[0]),
             format!(
                 "turns in a loop that waits for no digit: {}",
                 turning.join(" → ")
@@ -44,8 +44,8 @@ pub(super) fn check(flow: &Flow, unread: &BTreeSet<Box<str>>, faults: &mut Vec<F
     }
 }
 
-fn undefined(pointer: String, name: &str) -> FlowFault {
-    FlowFault::new(pointer, format!("{name:?} is no step of this flow"))
+fn undefined(path: String, name: &str) -> FlowFault {
+    FlowFault::new(path, format!("{name:?} is no step of this flow"))
 }
 
 fn reached(flow: &Flow) -> BTreeSet<&str> {

@@ -5,16 +5,16 @@ use std::fmt;
 /// Fault of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowFault {
-    /// JSON pointer of the value, from the flow on (RFC 6901).
-    pub pointer: String,
+    /// Path of the value within the flow, such as `.steps.menu.prompt`; empty for the flow itself.
+    pub path: String,
     /// Sentence that names the fault.
     pub message: String,
 }
 
 impl FlowFault {
-    pub(super) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            pointer: pointer.into(),
+            path: path.into(),
             message: message.into(),
         }
     }
@@ -22,6 +22,6 @@ impl FlowFault {
 
 impl fmt::Display for FlowFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.pointer, self.message)
+        write!(f, "{}: {}", self.path, self.message)
     }
 }

@@ -1,6 +1,6 @@
 //! The flow of a built-in agent: named steps, each with what it does and the step that follows. Plain data; `calls` runs it.
 //!
-//! [`Flow::read`] reads it from JSON and names every fault by its JSON pointer (RFC 6901). A flow that was read is sound: each step that is
+//! [`Flow::read`] reads it from JSON and names every fault by its path. A flow that was read is sound: each step that is
 //! named exists, each that exists is reached, and no loop turns without waiting for the caller.
 
 mod check;
@@ -233,11 +233,11 @@ impl Flow {
         Duration::from_secs(u64::from(self.longest_s))
     }
 
-    /// Returns all prompts of the flow, with the JSON pointer of each.
+    /// Returns all prompts of the flow, with the path of each.
     pub fn prompts(&self) -> impl Iterator<Item = (String, &Prompt)> {
         self.steps.iter().flat_map(|(name, step)| {
             step.prompts()
-                .map(move |(field, prompt)| (format!("/steps/{name}/{field}"), prompt))
+                .map(move |(field, prompt)| (format!(".steps.{name}.{field}"), prompt))
         })
     }
 }

@@ -39,7 +39,7 @@ fn read_flow(value: &Value, faults: &mut Vec<FlowFault>) -> Option<Flow> {
         Some(Value::Object(steps)) if (1..=MOST_STEPS).contains(&steps.len()) => steps,
         Some(_) => {
             let expected = format!("expected an object of 1 to {MOST_STEPS} steps");
-            faults.push(FlowFault::new("/steps", expected));
+            faults.push(FlowFault::new(".steps", expected));
             return None;
         }
         None => return None,
@@ -47,14 +47,14 @@ fn read_flow(value: &Value, faults: &mut Vec<FlowFault>) -> Option<Flow> {
 
     let (mut read, mut unread) = (BTreeMap::new(), BTreeSet::new());
     for (name, step) in steps {
-        let pointer = format!("/steps/{}", escaped(name));
+        let path = format!(".steps.{}", escaped(name));
         let is_named = is_name(name);
         if !is_named {
-            faults.push(FlowFault::new(pointer.clone(), NAME));
+            faults.push(FlowFault::new(path.clone(), NAME));
         }
 
         // The check of the whole flow shows names as they are, so it gets no step whose name may be anything.
-        match read_step(step, pointer, faults).filter(|_| is_named) {
+        match read_step(step, path, faults).filter(|_| is_named) {
             Some(step) => drop(read.insert(name.as_str().into(), step)),
             None => drop(unread.insert(name.as_str().into())),
         }
@@ -69,8 +69,8 @@ fn read_flow(value: &Value, faults: &mut Vec<FlowFault>) -> Option<Flow> {
     Some(flow)
 }
 
-fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Option<Step> {
-    let mut fields = Fields::of(value, pointer, faults)?;
+fn read_step(value: &Value, path: String, faults: &mut Vec<FlowFault>) -> Option<Step> {
+    let mut fields = Fields::of(value, path, faults)?;
     let before = fields.faults.len();
     let action = match fields.required("do") {
         Some(Value::String(action)) => action.as_str(),
@@ -150,28 +150,28 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
 /// Fields of an object that haven't been read yet.
 struct Fields<'v, 'f> {
     map: &'v Map<String, Value>,
-    pointer: String,
+    path: String,
     read: Vec<&'static str>,
     faults: &'f mut Vec<FlowFault>,
 }
 
 impl<'v, 'f> Fields<'v, 'f> {
-    fn of(value: &'v Value, pointer: String, faults: &'f mut Vec<FlowFault>) -> Option<Self> {
+    fn of(value: &'v Value, path: String, faults: &'f mut Vec<FlowFault>) -> Option<Self> {
         let Value::Object(map) = value else {
-            faults.push(FlowFault::new(pointer, "expected an object"));
+            faults.push(FlowFault::new(path, "expected an object"));
             return None;
         };
         Some(Self {
             map,
-            pointer,
+            path,
             read: Vec::new(),
             faults,
         })
     }
 
     fn refuse(&mut self, name: &str, message: impl Into<String>) {
-        let pointer = format!("{}/{}", self.pointer, escaped(name));
-        self.faults.push(FlowFault::new(pointer, message));
+        let path = format!("{}.{}", self.path, escaped(name));
+        self.faults.push(FlowFault::new(path, message));
     }
 
     fn optional(&mut self, name: &'static str) -> Option<&'v Value> {
@@ -270,8 +270,8 @@ impl<'v, 'f> Fields<'v, 'f> {
                 }
                 None => NAME.to_owned(),
             };
-            let pointer = format!("{}/choices/{}", self.pointer, escaped(digit));
-            self.faults.push(FlowFault::new(pointer, fault));
+            let path = format!("{}.choices.{}", self.path, escaped(digit));
+            self.faults.push(FlowFault::new(path, fault));
         }
         choices
     }
@@ -333,16 +333,15 @@ fn as_prompt(value: &Value) -> Result<Prompt, String> {
     }
 }
 
-/// Escapes a name for a pointer (RFC 6901 §3). A client may send any name, so blanks, control characters and colons become `?`, and a long
+/// Makes a name fit for a path. A client may send any name, so blanks, control characters, colons and dots become `?`, and a long
 /// name is cut.
 fn escaped(name: &str) -> String {
     let cut = name.chars().take(LONGEST_NAME + 1);
     let plain = cut.map(|char| match char {
-        char if char.is_whitespace() || char.is_control() || char == ':' => '?',
+        char if char.is_whitespace() || char.is_control() || matches!(char, ':' | '.') => '?',
         char => char,
     });
-    let plain: String = plain.collect();
-    plain.replace('~', "~0").replace('/', "~1")
+    plain.collect()
 }
 
 #[cfg(test)]
@@ -393,8 +392,8 @@ mod tests {
         let stored: Flow = serde_json::from_value(written).unwrap();
         assert_eq!(stored, flow);
 
-        let prompts: Vec<String> = flow.prompts().map(|(pointer, _)| pointer).collect();
-        let expected = ["bye", "hello", "menu"].map(|name| format!("/steps/{name}/prompt"));
+        let prompts: Vec<String> = flow.prompts().map(|(path, _)| path).collect();
+        let expected = ["bye", "hello", "menu"].map(|name| format!(".steps.{name}.prompt"));
         assert_eq!(prompts, expected);
     }
 
@@ -418,20 +417,20 @@ mod tests {
         value["steps"]["end"] = json!({"do": "explode"});
         value["steps"]["a b/c"] = json!({"do": "hang_up"});
         let named = faults(&value);
-        for pointer in [
-            "/longest_s: expected a whole number from 10 to 3600",
-            "/colour: is no field here",
-            "/steps/menu/choices/12: is none of 0 to 9, *, #, and any",
-            "/steps/menu/timeout_s: expected a whole number from 1 to 60",
-            "/steps/echo/delay_ms: expected a whole number from 0 to 2000",
-            "/steps/bye/prompt: is none of the bundled prompts: welcome, connecting, unavailable, invalid, goodbye",
-            "/steps/desk/destination: expected a text of 1 to 200 characters, without control characters",
-            "/steps/end/do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up",
-            "/steps/a?b~1c: expected the name of a step: at most 40 of a to z, 0 to 9, _ and -",
+        for path in [
+            ".longest_s: expected a whole number from 10 to 3600",
+            ".colour: is no field here",
+            ".steps.menu.choices.12: is none of 0 to 9, *, #, and any",
+            ".steps.menu.timeout_s: expected a whole number from 1 to 60",
+            ".steps.echo.delay_ms: expected a whole number from 0 to 2000",
+            ".steps.bye.prompt: is none of the bundled prompts: welcome, connecting, unavailable, invalid, goodbye",
+            ".steps.desk.destination: expected a text of 1 to 200 characters, without control characters",
+            ".steps.end.do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up",
+            ".steps.a?b/c: expected the name of a step: at most 40 of a to z, 0 to 9, _ and -",
         ] {
             assert!(
-                named.iter().any(|fault| fault == pointer),
-                "{pointer} in {named:#?}"
+                named.iter().any(|fault| fault == path),
+                "{path} in {named:#?}"
             );
         }
         assert_eq!(named.len(), 9, "{named:#?}");
@@ -448,30 +447,30 @@ mod tests {
             (
                 "undefined",
                 json!({"a": play("b")}),
-                &[r#"/steps/a/next: "b" is no step of this flow"#][..],
+                &[r#".steps.a.next: "b" is no step of this flow"#][..],
             ),
             (
                 "unreachable",
                 json!({"a": hang_up, "b": play("a"), "c": hang_up}),
                 &[
-                    "/steps/b: is a step that no other leads to",
-                    "/steps/c: is a step that no other leads to",
+                    ".steps.b: is a step that no other leads to",
+                    ".steps.c: is a step that no other leads to",
                 ],
             ),
             (
                 "a loop of prompts",
                 json!({"a": play("b"), "b": play("c"), "c": play("b")}),
-                &["/steps/b: turns in a loop that waits for no digit: b → c → b"],
+                &[".steps.b: turns in a loop that waits for no digit: b → c → b"],
             ),
             (
                 "a prompt that leads to itself",
                 json!({"a": play("a")}),
-                &["/steps/a: turns in a loop that waits for no digit: a → a"],
+                &[".steps.a: turns in a loop that waits for no digit: a → a"],
             ),
             (
                 "transfers in turn",
                 json!({"a": {"do": "transfer", "otherwise": "b"}, "b": {"do": "transfer", "otherwise": "a"}}),
-                &["/steps/a: turns in a loop that waits for no digit: a → b → a"],
+                &[".steps.a: turns in a loop that waits for no digit: a → b → a"],
             ),
             (
                 "a loop that waits",
@@ -485,7 +484,7 @@ mod tests {
         let no_start = json!({"start": "b", "steps": {"a": hang_up}});
         assert_eq!(
             faults(&no_start),
-            [r#"/start: "b" is no step of this flow"#]
+            [r#".start: "b" is no step of this flow"#]
         );
     }
 
@@ -495,7 +494,7 @@ mod tests {
         let loops = json!({"do": "play", "prompt": {"bundled": "welcome"}, "next": "nowhere"});
         let flow = json!({"start": "a", "steps": {"a": {"do": "hang_up"}, long: loops}});
         let cut = "x".repeat(LONGEST_NAME + 1);
-        assert_eq!(faults(&flow), [format!("/steps/{cut}: {NAME}")]);
+        assert_eq!(faults(&flow), [format!(".steps.{cut}: {NAME}")]);
     }
 
     #[test]
@@ -505,20 +504,20 @@ mod tests {
             .collect();
         assert_eq!(
             faults(&json!({"start": "s0", "steps": steps})),
-            ["/steps: expected an object of 1 to 50 steps"]
+            [".steps: expected an object of 1 to 50 steps"]
         );
         for (name, value, fault) in [
             ("no object", json!(7), ": expected an object"),
-            ("nothing", json!({}), "/start: is required"),
+            ("nothing", json!({}), ".start: is required"),
             (
                 "a long text",
                 json!({"start": "a", "steps": {"a": {"do": "play", "prompt": {"text": "x".repeat(501)}, "next": "a"}}}),
-                "/steps/a/prompt: expected a text of 1 to 500 characters, without control characters",
+                ".steps.a.prompt: expected a text of 1 to 500 characters, without control characters",
             ),
             (
                 "two kinds of prompt",
                 json!({"start": "a", "steps": {"a": {"do": "play", "prompt": {"text": "x", "id": "y"}, "next": "a"}}}),
-                r#"/steps/a/prompt: expected one of {"id": …}, {"text": …}, {"bundled": …}"#,
+                r#".steps.a.prompt: expected one of {"id": …}, {"text": …}, {"bundled": …}"#,
             ),
         ] {
             assert!(

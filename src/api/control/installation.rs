@@ -32,7 +32,7 @@ pub(super) struct NodeView {
     node: u8,
     host: String,
     /// `serving`, `draining`, `ended`, or `silent`: the node neither renews its lease nor reported its end.
-    state: &'static str,
+    status: &'static str,
     started_at: String,
     /// End of the node's lease.
     lease_expires_at: String,
@@ -45,7 +45,7 @@ impl From<NodeStatus> for NodeView {
         Self {
             node: node.node,
             host: node.host,
-            state: match node.state {
+            status: match node.state {
                 NodeState::Serving => "serving",
                 NodeState::Draining => "draining",
                 NodeState::Ended => "ended",

@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_bounds::PartnerShare;
-use trunkline_store::{Change, LimitedBy, OrgLimit, org_limits};
+use trunkline_store::{Change, LimitedBy, OrgLimit, Tx, Versioned, org_limits};
 use uuid::Uuid;
 
 use super::listed::Listed;
@@ -18,6 +18,7 @@ use crate::api::operator::Operator;
 use crate::api::partner::{changed_limits, read_limits};
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_limits};
 
 /// One limit of an org.
@@ -63,16 +64,18 @@ pub(super) async fn limit_org(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
 ) -> Result<Json<Listed<LimitRow>>, ApiError> {
     let org = org_in(&api, &named).await?;
+    let version = version.versions()?;
     let changes = changed_limits(body.fields()?)?;
     let (id, defaults) = (org.id, default_limits(api.config()));
 
-    api.write(move |tx, now| {
+    let limit = move |tx: &mut Tx, now| {
         org_limits::limit(tx, id, &changes, LimitedBy::Operator, defaults, now)
-    })
-    .await?;
+    };
+    api.change(id, Versioned::Org, version, limit).await?;
     // Cached keys of the org carry the limits per minute that were in force.
     api.forget_credentials(Change::Org(id));
     view(&api, id, org.partner_id).await

@@ -38,7 +38,11 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/orgs",
         "createOperatorsOrg",
         "Creates an org",
-        |op| op.body(read_by(orgs::new_org)).gives::<orgs::OrgView>(201),
+        |op| {
+            op.body(read_by(orgs::new_org))
+                .versioned()
+                .gives::<orgs::OrgView>(201)
+        },
     );
 
     add(
@@ -65,7 +69,9 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "deleteOperatorsOrg",
         "Deletes an org: it behaves as absent, its numbers and external id are free, its keys end, and calls that are up finish",
         |op| {
-            op.query("now", json!({"type": "boolean"}), "Ends its calls and deletes everything at once: it can't be restored. Without it the org can be restored for 30 days.").gives::<orgs::DeletionView>(200)
+            op.query("now", json!({"type": "boolean"}), "Ends its calls and deletes everything at once: it can't be restored. Without it the org can be restored for 30 days.")
+                .of_version()
+                .gives::<orgs::DeletionView>(200)
         },
     );
 
@@ -74,21 +80,21 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/orgs/{orgId}/suspend",
         "suspendOperatorsOrg",
         "Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up continue",
-        |op| op.gives::<orgs::OrgView>(200),
+        |op| op.of_version().gives_versioned::<orgs::OrgView>(),
     );
     add(
         "post",
         "/operator/orgs/{orgId}/resume",
         "resumeOperatorsOrg",
         "Ends the operator's suspension; one by the org's partner stays",
-        |op| op.gives::<orgs::OrgView>(200),
+        |op| op.of_version().gives_versioned::<orgs::OrgView>(),
     );
     add(
         "post",
         "/operator/orgs/{orgId}/restore",
         "restoreOperatorsOrg",
         "Restores a deleted org, with its numbers that no other org has verified since",
-        |op| op.gives::<orgs::OrgView>(200),
+        |op| op.gives_versioned::<orgs::OrgView>(),
     );
     add(
         "get",
@@ -111,7 +117,8 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "updateOperatorsOrgLimits",
         "Shows an org's limits, and sets those that are given",
         |op| {
-            op.body(read_by(changed_limits))
+            op.of_version()
+                .body(read_by(changed_limits))
                 .gives::<Listed<limits::LimitRow>>(200)
         },
     );

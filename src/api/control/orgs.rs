@@ -7,9 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Change, DeletedOrg, Kind, Narrow, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender,
-    deleted_orgs,
-    versions::{self, Versioned},
+    Change, DeletedOrg, Kind, Narrow, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender, Tx,
+    Versioned, deleted_orgs,
 };
 use uuid::Uuid;
 
@@ -118,7 +117,7 @@ pub(super) async fn create(
     State(api): State<Api>,
     _: Operator,
     body: Body,
-) -> Result<(StatusCode, Json<OrgView>), ApiError> {
+) -> Result<(StatusCode, Tagged<OrgView>), ApiError> {
     let (name, calls) = new_org(body.fields()?)?;
     let made = api.write(move |tx, now| {
         // No second org of this name, since the operator's commands find an org by its name.
@@ -129,7 +128,7 @@ pub(super) async fn create(
         }
         trunkline_store::orgs::by_id(tx, org.id)
     });
-    Ok((StatusCode::CREATED, Json(made.await?.into())))
+    Ok((StatusCode::CREATED, Tagged::new(made.await?.into())))
 }
 
 pub(super) fn new_org(mut fields: Fields) -> Result<(String, Option<u32>), ApiError> {
@@ -147,7 +146,7 @@ pub(super) async fn show(
 ) -> Result<Tagged<OrgView>, ApiError> {
     let org = org_in(&api, &named).await?;
     query.finish()?;
-    Ok(Tagged(org.into()))
+    Ok(Tagged::new(org.into()))
 }
 
 /// `PATCH /operator/orgs/{orgId} {name, max_concurrent_calls}`: an absent field is unchanged, `null` lifts the limit; 409
@@ -163,8 +162,7 @@ pub(super) async fn update(
     let version = version.versions()?;
     let (name, calls) = changed_org(body.fields()?)?;
 
-    let changed = api.write(move |tx, now| {
-        let now = versions::must_be(tx, id, Versioned::Org, version.as_deref(), now)?;
+    let changed = api.change(id, Versioned::Org, version, move |tx, now| {
         if let Some(name) = name {
             trunkline_store::orgs::must_be_only(tx, &name, Some(id))?;
             let change = OrgChange {
@@ -179,7 +177,7 @@ pub(super) async fn update(
         trunkline_store::orgs::by_id(tx, id)
     });
 
-    Ok(Tagged(changed.await?.into()))
+    Ok(Tagged::new(changed.await?.into()))
 }
 
 /// Changed name, and changed limit of calls.
@@ -196,10 +194,11 @@ pub(super) async fn suspend(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<OrgView>, ApiError> {
+) -> Result<Tagged<OrgView>, ApiError> {
     let now = api.now();
-    set_suspended(&api, (&named, body), Some(now)).await
+    set_suspended(&api, (&named, version, body), Some(now)).await
 }
 
 /// `POST /operator/orgs/{orgId}/resume`: ends the operator's suspension; one by the partner stays.
@@ -207,24 +206,26 @@ pub(super) async fn resume(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<OrgView>, ApiError> {
-    set_suspended(&api, (&named, body), None).await
+) -> Result<Tagged<OrgView>, ApiError> {
+    set_suspended(&api, (&named, version, body), None).await
 }
 
 async fn set_suspended(
     api: &Api,
-    (named, body): (&Named, Body),
+    (named, version, body): (&Named, IfMatch, Body),
     since: Option<Moment>,
-) -> Result<Json<OrgView>, ApiError> {
+) -> Result<Tagged<OrgView>, ApiError> {
     let id = org_in(api, named).await?.id;
+    let version = version.versions()?;
     body.empty()?;
-    let changed = api.write(move |tx, now| {
+    let suspend = move |tx: &mut Tx, now| {
         trunkline_store::orgs::suspend(tx, id, Suspender::Operator, since, now)
-    });
-    let changed = changed.await?;
+    };
+    let changed = api.change(id, Versioned::Org, version, suspend).await?;
     api.forget_credentials(Change::Org(id));
-    Ok(Json(changed.into()))
+    Ok(Tagged::new(changed.into()))
 }
 
 /// `DELETE /operator/orgs/{orgId}?now`: as the partner's of the same name.
@@ -232,15 +233,19 @@ pub(super) async fn delete(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     mut query: Query,
 ) -> Result<Json<DeletionView>, ApiError> {
     let org = org_in(&api, &named).await?;
     let purge = query.read("now", at_once).unwrap_or(Purge::Later);
+    let version = version.versions()?;
     query.finish()?;
 
     let id = org.id;
-    api.write(move |tx, now| deleted_orgs::delete(tx, id, purge, now))
-        .await?;
+    // The time of the request and not that of another version: what is purged is gone at once.
+    let now = api.now();
+    let delete = move |tx: &mut Tx, _| deleted_orgs::delete(tx, id, purge, now);
+    api.change(id, Versioned::Org, version, delete).await?;
     api.forget_credentials(Change::Org(id));
 
     Ok(Json(DeletionView {
@@ -256,13 +261,13 @@ pub(super) async fn restore(
     _: Operator,
     named: Named,
     body: Body,
-) -> Result<Json<OrgView>, ApiError> {
+) -> Result<Tagged<OrgView>, ApiError> {
     let id = named.id("orgId", Kind::Org)?;
     body.empty()?;
     // Names the org for the audit log's entry as `org_in` does, which doesn't find a deleted org.
     trunkline_store::Acting::of_org(id);
     let restored = deleted_orgs::restore(api.store(), id, api.now()).await?;
-    Ok(Json(restored.into()))
+    Ok(Tagged::new(restored.into()))
 }
 
 /// `GET /operator/deleted-orgs`: those that can be restored, the last deleted first.

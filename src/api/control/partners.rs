@@ -120,7 +120,7 @@ pub(super) async fn show(
 ) -> Result<Tagged<PartnerView>, ApiError> {
     let partner = partner_in(&api, &named).await?;
     query.finish()?;
-    Ok(Tagged(partner.into()))
+    Ok(Tagged::new(partner.into()))
 }
 
 /// Change of a partner; `None` leaves a field as it is.
@@ -170,7 +170,7 @@ pub(super) async fn update(
     api.forget_credentials(Change::Partner(id));
     // The orgs of an inactive partner are suspended: cached keys and sessions of theirs say otherwise.
     api.forget_credentials(Change::PartnerState(id));
-    Ok(Tagged(changed.into()))
+    Ok(Tagged::new(changed.into()))
 }
 
 pub(super) fn changed_partner(mut fields: Fields) -> Result<PartnerChange, ApiError> {

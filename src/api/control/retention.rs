@@ -4,8 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::versions::{self, Versioned};
-use trunkline_store::{OrgChange, Retained, RetentionChange, aged};
+use trunkline_store::{OrgChange, Retained, RetentionChange, Tx, Versioned, aged};
 use uuid::Uuid;
 
 use super::listed::Listed;
@@ -56,11 +55,8 @@ pub(super) async fn update(
         retention: changed_days(body.fields()?)?,
         ..OrgChange::default()
     };
-    api.write(move |tx, now| {
-        let now = versions::must_be(tx, org, Versioned::Org, version.as_deref(), now)?;
-        trunkline_store::orgs::update(tx, org, &change, now)
-    })
-    .await?;
+    let update = move |tx: &mut Tx, now| trunkline_store::orgs::update(tx, org, &change, now);
+    api.change(org, Versioned::Org, version, update).await?;
     view(&api, org).await
 }
 

@@ -1,7 +1,7 @@
 //! Numbers of an agent, on its page. The form carries the numbers that it was made with, and each one whose box was changed is added or removed on
 //! its own: two people who change different numbers of one agent don't undo each other's changes.
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -83,8 +83,11 @@ pub(super) async fn assign(form: SubmittedForm) -> Result<Response, ErrorPage> {
         // The text is the form's, and becomes a part of a path.
         let number = id_of(number).map_err(|_| ErrorPage::not_found())?;
         let one = format!("{path}/{number}");
-        if let Err(refused) = visitor.client.send(Method::DELETE, &one, None).await {
-            return not_done(visitor, &refused);
+        match visitor.client.send(Method::DELETE, &one, None).await {
+            Ok(_) => {}
+            // It was taken from the agent meanwhile.
+            Err(refused) if refused.status == StatusCode::NOT_FOUND => {}
+            Err(refused) => return not_done(visitor, &refused),
         }
     }
     for number in now.iter().filter(|number| !was.contains(number)) {

@@ -28,7 +28,7 @@ struct Concern {
 fn concerns(known: Known<'_>) -> Vec<Concern> {
     let of_trunk = items(known.outbound_trunks).iter().filter_map(|trunk| {
         let name = text(trunk, "name");
-        let registration = text(&trunk["registration"], "state");
+        let registration = text(&trunk["registration"], "status");
         let sentence = match (trunk["reachable"] == false, registration) {
             (true, _) => format!("The outbound trunk {name} doesn't answer."),
             (false, "failed") => format!("The outbound trunk {name} can't register."),
@@ -119,7 +119,7 @@ mod tests {
             ]}),
             outbound_trunks: &json!({"items": [
                 {"id": "t", "name": "Carrier", "reachable": false},
-                {"id": "u", "name": "Other", "reachable": null, "registration": {"state": "registered"}},
+                {"id": "u", "name": "Other", "reachable": null, "registration": {"status": "registered"}},
             ]}),
             inbound_trunk: Some(
                 &json!({"registrations": [{"source": "192.0.2.7:5060", "reachable": false}]}),

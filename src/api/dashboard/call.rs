@@ -312,7 +312,7 @@ fn transfer(transfer: &Value) -> Markup {
     html! {
         dl {
             dt { "To" } dd { (text(transfer, "destination")) " (" (text(transfer, "value")) ")" }
-            dt { "State" } dd { (spaced(text(transfer, "state"))) }
+            dt { "State" } dd { (spaced(text(transfer, "status"))) }
             dt { "Way" } dd { (text(transfer, "way")) }
             dt { "Requested" } dd { (time(text(transfer, "requested_at"))) }
             @if let Some(explanation) = transfer["explanation"].as_str() { dt { "Explanation" } dd { (explanation) } }

@@ -13,7 +13,7 @@ use super::visitor::Visitor;
 
 /// Filters, as the query has them.
 const FILTERS: [&str; 7] = [
-    "number",
+    "phone_number",
     "status",
     "direction",
     "agent_id",
@@ -138,8 +138,8 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
     html! {
         form.filters method="get" action=(visitor.path("calls")) role="search" {
             div.field.wide {
-                label for="number" { "Number" }
-                input #number type="search" name="number" value=(wanted.value("number")) placeholder="+442071838750";
+                label for="phone_number" { "Number" }
+                input #phone_number type="search" name="phone_number" value=(wanted.value("phone_number")) placeholder="+442071838750";
             }
 
             div.field {
@@ -286,10 +286,7 @@ pub(super) fn outcome(call: &Value) -> Markup {
 
 /// Time that a call was answered for; counted up by the script while it is up.
 pub(super) fn answered(call: &Value) -> Markup {
-    match (
-        call["answered_at"].as_str(),
-        call["answered_seconds"].as_u64(),
-    ) {
+    match (call["answered_at"].as_str(), call["answered_s"].as_u64()) {
         (None, _) => html! { span.soft { "–" } },
         (Some(_), Some(seconds)) => html! { (duration(seconds)) },
         (Some(at), None) => html! { time.since datetime=(at) { "up" } },

@@ -66,7 +66,7 @@ fn leads_to(trunk: &Value) -> Markup {
 }
 
 fn trunk_state(trunk: &Value) -> Markup {
-    let registration = text(&trunk["registration"], "state");
+    let registration = text(&trunk["registration"], "status");
     html! {
         @match trunk["reachable"].as_bool() {
             Some(true) => (badge(Tone::Good, "reachable")),

@@ -92,7 +92,7 @@ fn row(item: &Value, name: &impl Fn(&Value) -> Markup) -> Vec<Markup> {
         name(item),
         html! { (count(item, "calls")) },
         html! { (count(item, "answered_calls")) },
-        html! { (duration(count(item, "answered_seconds"))) },
+        html! { (duration(count(item, "answered_s"))) },
     ]
 }
 

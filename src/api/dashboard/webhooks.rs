@@ -112,7 +112,7 @@ fn row(visitor: &Visitor, webhook: &Value, delivery: &Value) -> Vec<Markup> {
 }
 
 fn delivery_state(delivery: &Value) -> Markup {
-    match text(delivery, "state") {
+    match text(delivery, "status") {
         "delivered" => badge(Tone::Good, "delivered"),
         "failed" => badge(Tone::Bad, "failed"),
         _ => badge(Tone::Busy, "pending"),

@@ -139,7 +139,7 @@ pub(super) struct SessionHandoffView {
     #[serde(flatten)]
     handoff: HandoffView,
     /// State of the transfer that made the handoff; `null` for a reported one.
-    transfer_state: Option<TransferState>,
+    transfer_status: Option<TransferState>,
     /// The destination is known to have answered, or the handoff was reported.
     confirmed: bool,
 }
@@ -149,7 +149,7 @@ impl From<SessionHandoff> for SessionHandoffView {
         Self {
             id: of.handoff.id,
             confirmed: of.handoff.confirmed,
-            transfer_state: of.transfer_state,
+            transfer_status: of.transfer_state,
             handoff: of.handoff.into(),
         }
     }

@@ -16,10 +16,32 @@ pub(super) fn shape(value: &mut Value) {
                 }
             }
             map.values_mut().for_each(shape);
+            let is_free = is_object(map) && !SHAPES.iter().any(|key| map.contains_key(*key));
+            if is_free {
+                map.insert("additionalProperties".to_owned(), true.into());
+            }
             enumerate(value);
         }
         Value::Array(values) => values.iter_mut().for_each(shape),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Keys that say what an object holds.
+const SHAPES: [&str; 5] = [
+    "properties",
+    "additionalProperties",
+    "oneOf",
+    "anyOf",
+    "allOf",
+];
+
+/// Returns true if a schema is of an object. One that says nothing of its content takes any: generators make an empty type of it unless it says so.
+fn is_object(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == "object",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        _ => false,
     }
 }
 

@@ -13,12 +13,15 @@ mod property_texts;
 use std::sync::OnceLock;
 
 use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::response::{IntoResponse as _, Response};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::body::Fields;
-use super::{ApiError, SCOPES};
+use super::{ApiError, SCOPES, gzip};
 use crate::config::Config;
 
 pub(super) use operation::Operation;
@@ -44,8 +47,34 @@ pub(super) struct Area<'b> {
 /// Document and page, rendered when they are first requested. All answers share their octets: many that nobody reads take no more memory than one.
 #[derive(Debug, Default)]
 pub(super) struct RenderedDocs {
-    pub(super) json: OnceLock<Bytes>,
-    pub(super) page: OnceLock<Bytes>,
+    pub(super) json: OnceLock<Rendered>,
+    pub(super) page: OnceLock<Rendered>,
+}
+
+/// A text as it is, and in gzip.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    plain: Bytes,
+    packed: Bytes,
+}
+
+impl Rendered {
+    pub(super) fn new(text: String) -> Self {
+        let packed = gzip::packed(text.as_bytes());
+        Self {
+            plain: text.into(),
+            packed,
+        }
+    }
+
+    /// Answers the text in the form that the client takes.
+    pub(super) fn answer(&self, headers: &HeaderMap, content_type: &'static str) -> Response {
+        let general = [(CONTENT_TYPE, content_type), (VARY, "accept-encoding")];
+        match gzip::is_taken(headers) {
+            true => (general, [(CONTENT_ENCODING, "gzip")], self.packed.clone()).into_response(),
+            false => (general, self.plain.clone()).into_response(),
+        }
+    }
 }
 
 impl OpenApiBuilder {
@@ -71,7 +100,13 @@ impl OpenApiBuilder {
         summary: &str,
         describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
     ) {
-        let operation = describe(Operation::new(&mut self.generator, path, id, summary)).finish();
+        let operation = describe(Operation::new(
+            &mut self.generator,
+            (method, path),
+            id,
+            summary,
+        ))
+        .finish();
         let methods = self.paths.entry(path).or_insert_with(|| json!({}));
         methods[method] = operation;
     }

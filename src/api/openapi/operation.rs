@@ -13,13 +13,18 @@ pub(in crate::api) struct Operation<'g> {
     generator: &'g mut SchemaGenerator,
     value: Value,
     partners: bool,
+    is_read: bool,
     has_version: bool,
+    /// Further media types of the answer.
+    others: Vec<&'static str>,
 }
 
 /// Header that identifies a request.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 /// Header that names the version that a change was made for.
 const IF_MATCH: &str = "If-Match";
+/// Header that names the answer that the client has already.
+const IF_NONE_MATCH: &str = "If-None-Match";
 
 /// Statuses that refuse a request, each with its general reason.
 const REFUSALS: [(u16, &str); 14] = [
@@ -109,7 +114,7 @@ const HEADERS: [(&str, &str, &str, &str); 6] = [
         "ETag",
         "ETag",
         "string",
-        "Version of the object, for `If-Match`: its `updated_at` in quotes.",
+        "Version of the object, for `If-Match` and `If-None-Match`: its `updated_at` and a checksum of the answer.",
     ),
     (
         "IdempotentReplayed",
@@ -154,7 +159,7 @@ fn name(status: u16, partners: bool) -> String {
 impl<'g> Operation<'g> {
     pub(super) fn new(
         generator: &'g mut SchemaGenerator,
-        path: &str,
+        (method, path): (&str, &str),
         id: &str,
         summary: &str,
     ) -> Self {
@@ -162,7 +167,9 @@ impl<'g> Operation<'g> {
             generator,
             value: json!({"operationId": id, "summary": summary, "responses": {}}),
             partners: path.starts_with("/partner/v1"),
+            is_read: method == "get",
             has_version: false,
+            others: Vec::new(),
         };
         for part in path.split('/') {
             if let Some(parameter) = part
@@ -277,10 +284,22 @@ impl<'g> Operation<'g> {
         self.may_refuse(&[409, 422])
     }
 
-    /// Answers an object with its version, in `ETag`.
-    pub(in crate::api) fn gives_versioned<T: JsonSchema>(mut self) -> Self {
+    /// Answers with the object's version, in `ETag`.
+    pub(in crate::api) fn versioned(mut self) -> Self {
         self.has_version = true;
-        self.gives::<T>(200)
+        self
+    }
+
+    /// Answers an object with its version.
+    pub(in crate::api) fn gives_versioned<T: JsonSchema>(self) -> Self {
+        self.versioned().gives::<T>(200)
+    }
+
+    /// Answers a further media type, if `Accept` prefers it. It stands in the description alone: with several types in one answer, client generators
+    /// take one at random or none.
+    pub(in crate::api) fn also_as(mut self, content_type: &'static str) -> Self {
+        self.others.push(content_type);
+        self
     }
 
     /// Adds the header `If-Match`.
@@ -377,6 +396,19 @@ impl<'g> Operation<'g> {
 
         if self.has_version {
             headers.push("ETag");
+            if self.is_read {
+                self.may_be_known();
+            }
+        }
+
+        if !self.others.is_empty() {
+            let others: Vec<_> = self.others.iter().map(|kind| format!("`{kind}`")).collect();
+            let also = format!("By `Accept` also as {}.", others.join(", "));
+            let description = &mut self.value["description"];
+            *description = match description.as_str() {
+                Some(text) => format!("{text} {also}").into(),
+                None => also.into(),
+            };
         }
 
         if let Some(responses) = self.value["responses"].as_object_mut() {
@@ -387,6 +419,19 @@ impl<'g> Operation<'g> {
         }
 
         self.value
+    }
+}
+
+impl Operation<'_> {
+    /// Adds the header `If-None-Match`, and the answer to a client that has the object already.
+    fn may_be_known(&mut self) {
+        let tags = json!({"type": "string", "minLength": 1, "maxLength": 255});
+        let description = "The `ETag` of an answer that the client has; if it would get the same again, it gets 304 without a body.";
+        self.parameter("header", IF_NONE_MATCH, tags, false, Some(description));
+        self.value["responses"]["304"] = json!({
+            "description": "The client has this version.",
+            "headers": carries(&["RequestId", "ETag"]),
+        });
     }
 }
 

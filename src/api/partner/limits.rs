@@ -6,7 +6,8 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{
-    Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits, org_limits,
+    Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits, Tx, Versioned,
+    org_limits,
 };
 
 use super::caller::PartnerCaller;
@@ -14,6 +15,7 @@ use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::version::{IfMatch, Tagged};
 use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
 
@@ -132,13 +134,14 @@ pub(super) async fn show(
     caller: PartnerCaller,
     named: Named,
     query: Query,
-) -> Result<Json<OrgLimitsView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+) -> Result<Tagged<OrgLimitsView>, ApiError> {
+    let org = caller.owned(&api, &named).await?;
     query.finish()?;
+    let (id, changed_at) = (org.id, org.updated_at);
     let stored = api
-        .read_inline(move |tx| org_limits::of_org(tx, org))
+        .read_inline(move |tx| org_limits::of_org(tx, id))
         .await?;
-    view(&api, org, &stored).await
+    Ok(Tagged::at(view(&api, id, &stored).await?, changed_at))
 }
 
 /// `PATCH /partner/v1/orgs/{orgId}/limits {agents, …}`: an absent limit is unchanged, `null` restores the default. 400
@@ -147,20 +150,22 @@ pub(super) async fn update(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<OrgLimitsView>, ApiError> {
+) -> Result<Tagged<OrgLimitsView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
+    let version = version.versions()?;
     let changes = changed(body.fields()?)?;
 
     let defaults = default_limits(api.config());
-    let stored = api
-        .write(move |tx, now| {
-            org_limits::limit(tx, org, &changes, LimitedBy::Partner, defaults, now)
-        })
-        .await?;
+    let limit = move |tx: &mut Tx, now| {
+        let stored = org_limits::limit(tx, org, &changes, LimitedBy::Partner, defaults, now)?;
+        Ok((stored, now))
+    };
+    let (stored, changed_at) = api.change(org, Versioned::Org, version, limit).await?;
     // Cached keys of the org carry the limits per minute that were in force.
     api.forget_credentials(Change::Org(org));
-    view(&api, org, &stored).await
+    Ok(Tagged::at(view(&api, org, &stored).await?, changed_at))
 }
 
 /// Reads the limits in the body with their new values.
@@ -183,11 +188,7 @@ pub(in crate::api) fn read(fields: &mut Fields) -> Vec<(OrgLimit, Option<u32>)> 
     changes
 }
 
-async fn view(
-    api: &Api,
-    org: Uuid,
-    stored: &StoredLimits,
-) -> Result<Json<OrgLimitsView>, ApiError> {
+async fn view(api: &Api, org: Uuid, stored: &StoredLimits) -> Result<OrgLimitsView, ApiError> {
     let now = api.now();
     let counts = api
         .read_inline(move |tx| org_limits::counts(tx, org, now))
@@ -204,7 +205,7 @@ async fn view(
         }
     };
 
-    Ok(Json(OrgLimitsView {
+    Ok(OrgLimitsView {
         outbound_trunks: one(OrgLimit::OutboundTrunks),
         agents: one(OrgLimit::Agents),
         destinations: one(OrgLimit::Destinations),
@@ -216,5 +217,5 @@ async fn view(
         handoffs: one(OrgLimit::Handoffs),
         requests_per_minute: one(OrgLimit::Requests),
         streaming_requests_per_minute: one(OrgLimit::Streams),
-    }))
+    })
 }

@@ -110,7 +110,9 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
 
     let path = "/partner/v1/orgs/{orgId}/limits";
     builder.add("get", path, "showOrgLimits", "Limits of the org", |op| {
-        op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200)
+        op.tag(TAG)
+            .partner()
+            .gives_versioned::<limits::OrgLimitsView>()
     });
 
     builder.add(
@@ -121,8 +123,9 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
         |op| {
             op.tag(TAG)
                 .partner()
+                .of_version()
                 .body(read_by(limits::changed))
-                .gives::<limits::OrgLimitsView>(200)
+                .gives_versioned::<limits::OrgLimitsView>()
         },
     );
 }
@@ -221,6 +224,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                     json!({"type": "boolean", "default": false}),
                     "`true` ends the org's calls and deletes everything at once: it can't be restored.",
                 )
+                .of_version()
                 .deletes()
         },
     );
@@ -278,6 +282,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         builder.add("post", &of_org(word), id, summary, |op| {
             op.tag(TAG)
                 .partner()
+                .of_version()
                 .body(read_by(nothing))
                 .gives_versioned::<org::WholeOrgView>()
         });

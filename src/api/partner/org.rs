@@ -7,8 +7,7 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
-    Wrong, aged, deleted_orgs,
-    versions::{self, Versioned},
+    Tx, Versioned, Wrong, aged, deleted_orgs,
 };
 
 use super::caller::{PartnerCaller, foreign};
@@ -111,12 +110,8 @@ pub(super) async fn update(
     // Before the transaction, which judges the version: the third party may take seconds to answer.
     connections::check(&api, bookings, "Nothing was changed").await?;
 
-    let org = api
-        .write(move |tx, now| {
-            let now = versions::must_be(tx, org, Versioned::Org, version.as_deref(), now)?;
-            trunkline_store::orgs::update(tx, org, &change, now)
-        })
-        .await?;
+    let update = move |tx: &mut Tx, now| trunkline_store::orgs::update(tx, org, &change, now);
+    let org = api.change(org, Versioned::Org, version, update).await?;
     whole(&api, &caller, org).await
 }
 
@@ -126,10 +121,11 @@ pub(super) async fn suspend(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
+    version: IfMatch,
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
     let now = api.now();
-    set_suspended(&api, &caller, (&named, body), Some(now)).await
+    set_suspended(&api, &caller, (&named, version, body), Some(now)).await
 }
 
 /// `POST /partner/v1/orgs/{orgId}/resume`: ends the partner's suspension; one by the operator stays.
@@ -137,9 +133,10 @@ pub(super) async fn resume(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
+    version: IfMatch,
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    set_suspended(&api, &caller, (&named, body), None).await
+    set_suspended(&api, &caller, (&named, version, body), None).await
 }
 
 /// `DELETE /partner/v1/orgs/{orgId}?now`: the org behaves as absent from now on. Calls that are up finish. With
@@ -148,16 +145,19 @@ pub(super) async fn delete(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
+    version: IfMatch,
     mut query: Query,
 ) -> Result<Json<Success>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let purge = query.read("now", at_once);
+    let version = version.versions()?;
     query.finish()?;
 
-    match api
-        .write(move |tx, now| deleted_orgs::delete(tx, org, purge.unwrap_or(Purge::Later), now))
-        .await
-    {
+    let purge = purge.unwrap_or(Purge::Later);
+    // The time of the request and not that of another version: what is purged is gone at once.
+    let now = api.now();
+    let delete = move |tx: &mut Tx, _| deleted_orgs::delete(tx, org, purge, now);
+    match api.change(org, Versioned::Org, version, delete).await {
         Ok(()) => {}
         // Another request deleted it first.
         Err(Error::Wrong(Wrong::Absent(_))) => return Err(foreign()),
@@ -198,16 +198,16 @@ pub(super) async fn restore(
 async fn set_suspended(
     api: &Api,
     caller: &PartnerCaller,
-    (named, body): (&Named, Body),
+    (named, version, body): (&Named, IfMatch, Body),
     since: Option<Moment>,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(api, named).await?.id;
+    let version = version.versions()?;
     body.empty()?;
-    let changed = api
-        .write(move |tx, now| {
-            trunkline_store::orgs::suspend(tx, org, Suspender::Partner, since, now)
-        })
-        .await?;
+    let suspend = move |tx: &mut Tx, now| {
+        trunkline_store::orgs::suspend(tx, org, Suspender::Partner, since, now)
+    };
+    let changed = api.change(org, Versioned::Org, version, suspend).await?;
     // Cached keys and sessions of the org have the state from before.
     api.forget_credentials(Change::Org(org));
     whole(api, caller, changed).await
@@ -222,7 +222,7 @@ async fn whole(
     let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
     let retention = api.read_inline(move |tx| aged::days_of(tx, org.id)).await?;
 
-    Ok(Tagged(WholeOrgView {
+    Ok(Tagged::new(WholeOrgView {
         website: org.website.clone(),
         language: org.language.clone(),
         ai_instructions: org.ai_instructions.clone(),

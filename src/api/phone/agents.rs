@@ -14,7 +14,7 @@ use trunkline_model::builtin::{Flow, Prompt};
 use trunkline_model::settings::{Runtime, is_builtin, is_web_socket};
 use trunkline_routing::E164;
 use trunkline_store::{
-    Agent, AgentChange, AgentKind, Kind, NewAgent, Versioned, agents, prompts, versions,
+    Agent, AgentChange, AgentKind, Kind, NewAgent, Tx, Versioned, agents, prompts,
 };
 use uuid::Uuid;
 
@@ -149,7 +149,7 @@ pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<AgentView>), ApiError> {
+) -> Result<(StatusCode, Tagged<AgentView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
     let (org, by_operator) = (caller.org, caller.is_operator());
@@ -164,7 +164,10 @@ pub(crate) async fn create(
         Ok(agent)
     });
     let agent = agent.await?;
-    Ok((StatusCode::CREATED, Json(AgentView::to(&caller, agent))))
+    Ok((
+        StatusCode::CREATED,
+        Tagged::new(AgentView::to(&caller, agent)),
+    ))
 }
 
 /// `GET /phone?limit&cursor`: the org's agents, newest first.
@@ -198,7 +201,7 @@ pub(crate) async fn one(
     caller.needs(READ)?;
     let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Tagged(AgentView::to(&caller, agent)))
+    Ok(Tagged::new(AgentView::to(&caller, agent)))
 }
 
 /// `PATCH /phone/{agent_id}`: an absent field is unchanged; `null` clears a field that may be empty.
@@ -219,10 +222,8 @@ pub(crate) async fn update(
     let (org, by_operator) = (caller.org, caller.is_operator());
     may_call_runtime(&api, &caller, agent.runtime.as_ref(), runtime).await?;
 
-    let changed = api.write(move |tx, now| {
-        let object = Versioned::Agent(agent.id);
-        // The version is a time: `now` is later than the one replaced, even within a millisecond.
-        let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
+    let object = Versioned::Agent(agent.id);
+    let changed = api.change(org, object, version, move |tx, now| {
         let changed = agents::update(tx, org, agent.id, &change, now)?;
         if by_operator && matches!(change.runtime, Some(Some(_))) {
             agents::trust_runtime(tx, org, agent.id, now)?;
@@ -231,7 +232,7 @@ pub(crate) async fn update(
     });
     let changed = changed.await?;
 
-    Ok(Tagged(AgentView::to(&caller, changed)))
+    Ok(Tagged::new(AgentView::to(&caller, changed)))
 }
 
 /// `DELETE /phone/{agent_id}`: deletes the agent and frees its numbers; calls that are up continue.
@@ -239,14 +240,16 @@ pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     query.finish()?;
-    let org = caller.org;
-    let deleted = api.write(move |tx, now| agents::delete(tx, org, agent.id, now));
-    deleted.await?;
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let delete = move |tx: &mut Tx, now| agents::delete(tx, org, agent.id, now);
+    api.change(org, object, version, delete).await?;
     Ok(Json(Success::DONE))
 }
 
@@ -321,7 +324,7 @@ async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiErro
     };
 
     let prompts = all();
-    let faults = prompts.filter_map(|(pointer, prompt)| {
+    let faults = prompts.filter_map(|(path, prompt)| {
         let fault = match prompt {
             Prompt::Bundled(_) => return None,
             Prompt::Id(id) if !missing.contains(id) => return None,
@@ -331,7 +334,7 @@ async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiErro
             }
             Prompt::Id(_) => "there is no such prompt",
         };
-        Some(format!("/runtime/flow{pointer}: {fault}"))
+        Some(format!("runtime.flow{path}: {fault}"))
     });
     let faults: Vec<String> = faults.collect();
     match faults.is_empty() {

@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
-use trunkline_store::{AgentConfig, Kind, agent_config, numbers};
+use trunkline_store::{AgentConfig, Kind, Tx, Versioned, agent_config, numbers, outbound_trunks};
 use uuid::Uuid;
 
 use super::destinations::DestinationView;
@@ -17,6 +17,7 @@ use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf};
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::version::{IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 
 /// Assignments of an agent.
@@ -64,7 +65,7 @@ pub(crate) async fn config(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<ConfigView>, ApiError> {
+) -> Result<Tagged<ConfigView>, ApiError> {
     caller.needs(READ)?;
     let agent = agents::find(&api, &caller, &named).await?;
     query.finish()?;
@@ -77,12 +78,16 @@ pub(crate) async fn set_inbound_numbers(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<ConfigView>, ApiError> {
+) -> Result<Tagged<ConfigView>, ApiError> {
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let ids = numbers(body.fields()?)?;
-    api.write(move |tx, now| numbers::assign(tx, caller.org, agent.id, &ids, now))
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let assign = move |tx: &mut Tx, now| numbers::assign(tx, org, agent.id, &ids, now);
+    api.change(org, object, version, assign)
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
     view(&api, &caller, agent.id).await
@@ -94,31 +99,37 @@ pub(crate) async fn add_inbound_number(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<ConfigView>, ApiError> {
+) -> Result<Tagged<ConfigView>, ApiError> {
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let id = number(body.fields()?)?;
-    api.write(move |tx, now| numbers::assign_one(tx, caller.org, agent.id, id, now))
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let assign = move |tx: &mut Tx, now| numbers::assign_one(tx, org, agent.id, id, now);
+    api.change(org, object, version, assign)
         .await
         .map_err(ApiError::in_field(ONE_NUMBER))?;
     view(&api, &caller, agent.id).await
 }
 
-/// `DELETE /phone/sip/agents/{agent_id}/inbound-numbers/{number_id}`: the agent's other numbers stay. Repeating it changes nothing, nor does a number
-/// that another agent has.
+/// `DELETE /phone/sip/agents/{agent_id}/inbound-numbers/{number_id}`: the agent's other numbers stay. 404 for a number that the agent doesn't have.
 pub(crate) async fn remove_inbound_number(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let id = named.id("number_id", Kind::Number)?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| numbers::unassign_one(tx, caller.org, agent.id, id, now))
-        .await?;
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let unassign = move |tx: &mut Tx, now| numbers::unassign_one(tx, org, agent.id, id, now);
+    api.change(org, object, version, unassign).await?;
     Ok(Json(Success::DONE))
 }
 
@@ -128,16 +139,18 @@ pub(crate) async fn set_outbound_trunk(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<ConfigView>, ApiError> {
+) -> Result<Tagged<ConfigView>, ApiError> {
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let trunk = trunk(body.fields()?)?;
-    api.write(move |tx, now| {
-        trunkline_store::outbound_trunks::assign(tx, caller.org, agent.id, trunk, now)
-    })
-    .await
-    .map_err(ApiError::in_field(TRUNK))?;
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let assign = move |tx: &mut Tx, now| outbound_trunks::assign(tx, org, agent.id, trunk, now);
+    api.change(org, object, version, assign)
+        .await
+        .map_err(ApiError::in_field(TRUNK))?;
     view(&api, &caller, agent.id).await
 }
 
@@ -171,10 +184,11 @@ pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
     fields.done(|| trunk)
 }
 
-async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Json<ConfigView>, ApiError> {
+async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Tagged<ConfigView>, ApiError> {
     let org = caller.org;
     let config = api
         .read_inline(move |tx| agent_config::of_agent(tx, org, agent))
         .await?;
-    Ok(Json(ConfigView::seen(api, config)))
+    let changed_at = config.agent.updated_at;
+    Ok(Tagged::at(ConfigView::seen(api, config), changed_at))
 }

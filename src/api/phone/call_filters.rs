@@ -11,6 +11,9 @@ use crate::api::field_type::{Choice, id};
 use crate::api::query::Query;
 use crate::api::time;
 
+/// Old name of the filter `phone_number`.
+pub(super) const OLD_NUMBER: &str = "number";
+
 /// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +45,9 @@ impl CallFilters {
             }),
             direction: query.read("direction", |text| DIRECTION.meaning(text)),
             status: query.read("status", |text| STATUS.meaning(text)),
-            number: query.read("number", number),
+            number: query
+                .read("phone_number", number)
+                .or_else(|| query.read(OLD_NUMBER, number)),
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
         };

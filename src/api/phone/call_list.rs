@@ -14,16 +14,16 @@ use trunkline_store::{Call, Position};
 use uuid::Uuid;
 
 use super::call_export::CallExport;
-use super::call_filters::CallFilters;
+use super::call_filters::{CallFilters, OLD_NUMBER};
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::export::{self, ExportFormat, ExportRows as _};
 use crate::api::feed_page::FeedPaging;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
-use crate::api::{Api, ApiError, accept};
+use crate::api::{Api, ApiError, accept, deprecation};
 
-/// `GET /phone/calls?agent_id&trunk_id&direction&status&number&start_date&end_date&limit&cursor`
+/// `GET /phone/calls?agent_id&trunk_id&direction&status&phone_number&start_date&end_date&limit&cursor`
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -31,16 +31,15 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
+    let notice = query
+        .has(OLD_NUMBER)
+        .then_some(deprecation::CALLS_BY_NUMBER);
     let given = CallFilters::read(&mut query);
-    let format = accept::first_known(&headers, |kind| match kind {
-        "application/json" | "application/*" | "*/*" => Some(None),
-        kind => ExportFormat::of(kind).map(Some),
-    });
-
-    if let Some(format) = format.flatten() {
+    if let Some(format) = ExportFormat::wanted(&headers) {
         let paging = FeedPaging::read(&mut query, CallExport::LIST, given);
         query.finish()?;
-        return export::answer(CallExport::new(api, caller.org, paging), format).await;
+        let answer = export::answer(CallExport::new(api, caller.org, paging), format);
+        return Ok((notice, answer.await?).into_response());
     }
 
     let paging = Paging::read(&mut query, "calls", given);
@@ -77,7 +76,8 @@ pub(crate) async fn list(
         Err(error) => return Err(error.into()),
     };
 
-    Ok(merge(stored, live, &paging).into_response())
+    let page = merge(stored, live, &paging);
+    Ok((notice, [accept::VARIES], page).into_response())
 }
 
 /// Place of a call in the list, which is newest first.

@@ -40,9 +40,9 @@ pub(in crate::api) struct CallView {
     pub(super) answered_at: Option<String>,
     pub(super) ended_at: Option<String>,
     /// Seconds from the start to the end, rounded up; `null` while the call is up.
-    pub(super) duration_seconds: Option<u64>,
+    pub(super) duration_s: Option<u64>,
     /// Seconds from the answer to the end, rounded up: 0 for a call that was not answered, `null` while the call is up.
-    pub(super) answered_seconds: Option<u64>,
+    pub(super) answered_s: Option<u64>,
     pub(super) sip_code: Option<u16>,
     pub(super) reason: Option<String>,
     /// Details of the reason, for people: what the offer of a call that got 488 `no_common_media` lacks, as the `Warning` of the response says;
@@ -87,8 +87,8 @@ impl From<Call> for CallView {
             ringing_at: call.ringing_at.map(written),
             answered_at: call.answered_at.map(written),
             ended_at: call.ended_at.map(written),
-            duration_seconds: seconds.map(|seconds| seconds.duration),
-            answered_seconds: seconds.map(|seconds| seconds.answered),
+            duration_s: seconds.map(|seconds| seconds.duration),
+            answered_s: seconds.map(|seconds| seconds.answered),
             sip_code: call.sip_code,
             reason: call.reason,
             reason_detail: call.reason_detail,

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_store::{
     Destination, DestinationChange, Kind, Narrow, NewDestination, Tx, Versioned, destinations,
-    versions,
 };
 use uuid::Uuid;
 
@@ -82,14 +81,14 @@ pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
+) -> Result<(StatusCode, Tagged<DestinationView>), ApiError> {
     caller.needs(WRITE)?;
     let new = described(body.fields()?)?;
     may_call(&api, caller.org, uri_of(VALUE, &new.target)).await?;
     let made = api
         .write(move |tx, now| destinations::create(tx, caller.org, &new, now))
         .await?;
-    Ok((StatusCode::CREATED, Json(made.into())))
+    Ok((StatusCode::CREATED, Tagged::new(made.into())))
 }
 
 /// `GET /phone/sip/transfer-destinations?type&name&limit&cursor`, newest first.
@@ -123,7 +122,7 @@ pub(crate) async fn one(
     caller.needs(READ)?;
     let destination = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Tagged(destination.into()))
+    Ok(Tagged::new(destination.into()))
 }
 
 /// `PATCH /phone/sip/transfer-destinations/{destination_id}`: an absent field is unchanged; another `type` needs its
@@ -146,14 +145,11 @@ pub(crate) async fn update(
     let uris = new.flat_map(|target| uri_of(VALUE, target));
     may_call(&api, caller.org, uris).await?;
 
-    let changed = api
-        .write(move |tx, now| {
-            let (org, object) = (caller.org, Versioned::Destination(destination.id));
-            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
-            destinations::update(tx, org, destination.id, &change, now)
-        })
-        .await?;
-    Ok(Tagged(changed.into()))
+    let (org, object) = (caller.org, Versioned::Destination(destination.id));
+    let update =
+        move |tx: &mut Tx, now| destinations::update(tx, org, destination.id, &change, now);
+    let changed = api.change(org, object, version, update).await?;
+    Ok(Tagged::new(changed.into()))
 }
 
 /// `DELETE /phone/sip/transfer-destinations/{destination_id}`: deletes it and its assignments.
@@ -161,13 +157,16 @@ pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| destinations::delete(tx, caller.org, destination.id, now))
-        .await?;
+    let (org, object) = (caller.org, Versioned::Destination(destination.id));
+    let delete = move |tx: &mut Tx, now| destinations::delete(tx, org, destination.id, now);
+    api.change(org, object, version, delete).await?;
     Ok(Json(Success::DONE))
 }
 
@@ -209,30 +208,32 @@ pub(crate) async fn assign(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
+) -> Result<(StatusCode, Tagged<DestinationView>), ApiError> {
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?.id;
+    let version = version.versions()?;
     let assigned = assigned(body.fields()?)?;
 
+    let (org, object) = (caller.org, Versioned::Agent(agent));
     let (status, destination) = match assigned {
         Assigned::Existing(id) => {
-            let existing = api
-                .write(move |tx, now| destinations::assign(tx, caller.org, agent, id, now))
-                .await;
+            let assign = move |tx: &mut Tx, now| destinations::assign(tx, org, agent, id, now);
+            let existing = api.change(org, object, version, assign).await;
             let existing = existing.map_err(ApiError::in_field("destination_id"))?;
             (StatusCode::OK, existing)
         }
         Assigned::New(new) => {
-            may_call(&api, caller.org, uri_of("create.value", &new.target)).await?;
-            let made = api
-                .write(move |tx, now| destinations::create_for(tx, caller.org, agent, &new, now))
-                .await?;
+            may_call(&api, org, uri_of("create.value", &new.target)).await?;
+            let create =
+                move |tx: &mut Tx, now| destinations::create_for(tx, org, agent, &new, now);
+            let made = api.change(org, object, version, create).await?;
             (StatusCode::CREATED, made)
         }
     };
 
-    Ok((status, Json(destination.into())))
+    Ok((status, Tagged::new(destination.into())))
 }
 
 /// `DELETE /phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}`: 404 for a destination that isn't
@@ -241,6 +242,7 @@ pub(crate) async fn unassign(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
@@ -255,9 +257,12 @@ pub(crate) async fn unassign(
         return Err(ApiError::absent(Kind::Destination));
     }
 
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| destinations::unassign(tx, caller.org, agent.id, destination.id, now))
-        .await?;
+    let (org, object) = (caller.org, Versioned::Agent(agent.id));
+    let unassign =
+        move |tx: &mut Tx, now| destinations::unassign(tx, org, agent.id, destination.id, now);
+    api.change(org, object, version, unassign).await?;
     Ok(Json(Success::DONE))
 }
 

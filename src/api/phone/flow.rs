@@ -1,4 +1,4 @@
-//! Field `flow` of a runtime: the steps of a built-in agent. Its faults are named by JSON pointers from the body on.
+//! Field `flow` of a runtime: the steps of a built-in agent. Its faults are named by their paths from the body on.
 
 use serde_json::{Value, json};
 use trunkline_model::builtin::{
@@ -92,8 +92,7 @@ impl FieldType for Steps {
         match Flow::read(&value) {
             Ok(flow) => Some(Box::new(flow)),
             Err(found) => {
-                let pointer = pointer(path);
-                faults.extend(found.iter().map(|fault| format!("{pointer}{fault}")));
+                faults.extend(found.iter().map(|fault| format!("{path}{fault}")));
                 None
             }
         }
@@ -117,9 +116,4 @@ fn prompt_schema() -> Value {
         one("text", json!({"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "description": "Text to speak."})),
         one("bundled", json!({"enum": bundled, "description": "Name of a prompt that comes with Trunkline."})),
     ]})
-}
-
-/// Returns the JSON pointer of a field whose path is dotted.
-fn pointer(path: &str) -> String {
-    format!("/{}", path.replace('.', "/"))
 }

@@ -14,7 +14,7 @@ use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
 use trunkline_store::{
-    Error, InboundTrunk, InboundTrunkChange, Kind, Versioned, Wrong, inbound_trunks, versions,
+    Error, InboundTrunk, InboundTrunkChange, Kind, Tx, Versioned, Wrong, inbound_trunks,
 };
 use uuid::Uuid;
 
@@ -181,7 +181,7 @@ pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<InboundTrunkView>), ApiError> {
+) -> Result<(StatusCode, Tagged<InboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let mut settings = new_trunk(body.fields()?)?;
     check_addresses(&api, &caller, None, &settings)?;
@@ -193,7 +193,7 @@ pub(crate) async fn create(
         .map_err(|error| lacking_number(&api, error))?;
     Ok((
         StatusCode::CREATED,
-        Json(InboundTrunkView::new(&api, &caller, trunk)),
+        Tagged::new(InboundTrunkView::new(&api, &caller, trunk)),
     ))
 }
 
@@ -219,7 +219,7 @@ pub(crate) async fn show(
     caller.needs(READ)?;
     let trunk = find(&api, &caller).await?;
     query.finish()?;
-    Ok(Tagged(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `PATCH /phone/sip/inbound-trunk`: an absent field is unchanged; `null` clears a field that may be empty;
@@ -237,27 +237,29 @@ pub(crate) async fn update(
     check_addresses(&api, &caller, Some(&trunk), &change)?;
     note_operator(&caller, &mut change);
 
+    let org = caller.org;
+    let update = move |tx: &mut Tx, now| inbound_trunks::update(tx, org, &change, now);
     let trunk = api
-        .write(move |tx, now| {
-            let (org, object) = (caller.org, Versioned::InboundTrunk);
-            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
-            inbound_trunks::update(tx, org, &change, now)
-        })
+        .change(org, Versioned::InboundTrunk, version, update)
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
-    Ok(Tagged(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `DELETE /phone/sip/inbound-trunk`: deletes the trunk; its credentials stop working.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| inbound_trunks::delete(tx, caller.org, now))
+    let org = caller.org;
+    let delete = move |tx: &mut Tx, now| inbound_trunks::delete(tx, org, now);
+    api.change(org, Versioned::InboundTrunk, version, delete)
         .await?;
     Ok(Json(Success::DONE))
 }
@@ -266,16 +268,20 @@ pub(crate) async fn delete(
 pub(crate) async fn add_numbers(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<InboundTrunkView>, ApiError> {
+) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
+    let version = version.versions()?;
     let numbers = more_numbers(body.fields()?)?;
+    let org = caller.org;
+    let add = move |tx: &mut Tx, now| inbound_trunks::add_numbers(tx, org, &numbers, now);
     let trunk = api
-        .write(move |tx, now| inbound_trunks::add_numbers(tx, caller.org, &numbers, now))
+        .change(org, Versioned::InboundTrunk, version, add)
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
-    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `DELETE /phone/sip/inbound-trunk/phone-numbers/{phone_number}`: 404 for a number that isn't listed.
@@ -283,8 +289,9 @@ pub(crate) async fn remove_number(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
-) -> Result<Json<InboundTrunkView>, ApiError> {
+) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let number = named
@@ -292,45 +299,58 @@ pub(crate) async fn remove_number(
         .and_then(|text| E164::parse(text).ok())
         .filter(|number| trunk.numbers.contains(number))
         .ok_or_else(|| ApiError::absent(Kind::Number))?;
+    let version = version.versions()?;
     query.finish()?;
+    let org = caller.org;
+    let remove = move |tx: &mut Tx, now| inbound_trunks::remove_number(tx, org, &number, now);
     let trunk = api
-        .write(move |tx, now| inbound_trunks::remove_number(tx, caller.org, &number, now))
+        .change(org, Versioned::InboundTrunk, version, remove)
         .await?;
-    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `POST /phone/sip/inbound-trunk/sync`: lists every verified number and removes those that are no longer verified.
 pub(crate) async fn sync(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<SyncedView>, ApiError> {
+) -> Result<Tagged<SyncedView>, ApiError> {
     caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
+    let version = version.versions()?;
     body.empty()?;
+    let org = caller.org;
+    let sync = move |tx: &mut Tx, now| inbound_trunks::sync(tx, org, now);
     let synced = api
-        .write(move |tx, now| inbound_trunks::sync(tx, caller.org, now))
+        .change(org, Versioned::InboundTrunk, version, sync)
         .await?;
-    Ok(Json(SyncedView {
+    let changed_at = synced.trunk.updated_at;
+    let view = SyncedView {
         trunk: InboundTrunkView::new(&api, &caller, synced.trunk),
         added: synced.added,
         removed: synced.removed,
-    }))
+    };
+    Ok(Tagged::at(view, changed_at))
 }
 
 /// `POST /phone/sip/inbound-trunk/rotate-credentials`: creates new credentials; the last ten old ones work for another 24 hours.
 pub(crate) async fn rotate_credentials(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<InboundTrunkView>, ApiError> {
+) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
+    let version = version.versions()?;
     body.empty()?;
+    let org = caller.org;
+    let rotate = move |tx: &mut Tx, now| inbound_trunks::rotate_credentials(tx, org, now);
     let trunk = api
-        .write(move |tx, now| inbound_trunks::rotate_credentials(tx, caller.org, now))
+        .change(org, Versioned::InboundTrunk, version, rotate)
         .await?;
-    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// Records as the operator's own the networks that the operator lists in `allowed_addresses`.

@@ -73,12 +73,10 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     bot_token::describe(builder);
     prompts::describe(builder);
     let mut of = builder.area("Audit log", audit::SCOPE, audit::SCOPE);
-    of.get(
-        "/phone/audit",
-        "listAudit",
-        "Changes to the org, newest first; by `Accept` as CSV or JSON lines",
-        audit::describe,
-    );
+    for (path, id) in [("/audit", "listAudit"), ("/phone/audit", "listPhoneAudit")] {
+        let title = "Changes to the org, newest first; by `Accept` as CSV or JSON lines";
+        of.get(path, id, title, audit::describe);
+    }
 }
 
 pub(super) fn router() -> Routes {
@@ -118,11 +116,9 @@ pub(super) fn router() -> Routes {
             post(verification::confirm),
         )
         .nest("/sip", sip())
-        .route("/events", get(events::stream))
+        .merge(of_org())
         .route("/outbound-call", post(call_once(outbound_call::place)))
         .route("/calls", get(call_list::list))
-        .route("/usage", get(usage::show))
-        .route("/audit", get(audit::of_org))
         .route("/calls/{call_id}", get(call::one))
         .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))
@@ -134,6 +130,14 @@ pub(super) fn router() -> Routes {
             "/calls/{call_id}/transfer",
             post(call_once_for::<CallActor, _>(transfers::create)),
         )
+}
+
+/// Routes that are about the whole org. They stand at the top and, as in earlier clients, under `/phone`.
+pub(super) fn of_org() -> Routes {
+    Routes::new()
+        .route("/events", get(events::stream))
+        .route("/usage", get(usage::show))
+        .route("/audit", get(audit::of_org))
 }
 
 fn sip() -> Routes {

@@ -5,13 +5,14 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{OldPair, Tx, inbound_trunks, old_pairs};
+use trunkline_store::{OldPair, Tx, Versioned, inbound_trunks, old_pairs};
 
 use super::{READ, WRITE};
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, Success};
 
 /// A pair from before a rotation.
@@ -56,13 +57,17 @@ pub(crate) async fn list(
 pub(crate) async fn end(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     api.read_inline(move |tx| inbound_trunks::of_org(tx, caller.org))
         .await?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| old_pairs::end(tx, caller.org, now))
+    let org = caller.org;
+    let end = move |tx: &mut Tx, now| old_pairs::end(tx, org, now);
+    api.change(org, Versioned::InboundTrunk, version, end)
         .await?;
     Ok(Json(Success::DONE))
 }

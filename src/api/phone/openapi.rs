@@ -63,7 +63,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
 
     of.post("/phone", "createAgent", "Creates an agent", |op| {
         let body = read_by(|fields| agents::new_agent(fields, voices));
-        op.makes::<AgentView>(body)
+        op.versioned().makes::<AgentView>(body)
     });
 
     of.get("/phone/{agent_id}", "showAgent", "One agent", |op| {
@@ -84,7 +84,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
         "/phone/{agent_id}",
         "deleteAgent",
         "Deletes an agent and frees its numbers; calls that are up continue",
-        |op| op.deletes(),
+        |op| op.of_version().deletes(),
     );
 
     of.get(
@@ -190,7 +190,10 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         AT,
         "createInboundTrunk",
         "Creates the org's trunk; without `phone_numbers` it lists every verified number",
-        |op| op.makes::<InboundTrunkView>(read_by(inbound_trunk::new_trunk)),
+        |op| {
+            op.versioned()
+                .makes::<InboundTrunkView>(read_by(inbound_trunk::new_trunk))
+        },
     );
 
     of.patch(
@@ -209,7 +212,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         AT,
         "deleteInboundTrunk",
         "Deletes the trunk: its credentials stop working",
-        |op| op.may_refuse(&[404]).deletes(),
+        |op| op.may_refuse(&[404]).of_version().deletes(),
     );
 
     of.post(
@@ -218,8 +221,9 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Adds numbers to the list; listed ones change nothing",
         |op| {
             op.may_refuse(&[404])
+                .of_version()
                 .body(read_by(inbound_trunk::more_numbers))
-                .gives::<InboundTrunkView>(200)
+                .gives_versioned::<InboundTrunkView>()
         },
     );
 
@@ -227,7 +231,11 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
         "Removes a number from the list",
-        |op| op.may_refuse(&[404]).gives::<InboundTrunkView>(200),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .gives_versioned::<InboundTrunkView>()
+        },
     );
 
     of.post(
@@ -236,8 +244,9 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Lists every verified number and removes those that are no longer verified",
         |op| {
             op.may_refuse(&[404])
+                .of_version()
                 .body(read_by(|fields| fields.done(|| Some(()))))
-                .gives::<SyncedView>(200)
+                .gives_versioned::<SyncedView>()
         },
     );
 
@@ -247,9 +256,10 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Creates new credentials; the last ten old ones work for another 24 hours",
         |op| {
             op.may_refuse(&[404])
+                .of_version()
                 .once()
                 .body(read_by(|fields| fields.done(|| Some(()))))
-                .gives::<InboundTrunkView>(200)
+                .gives_versioned::<InboundTrunkView>()
         },
     );
 
@@ -264,7 +274,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         &beneath("old-credentials"),
         "endOldCredentials",
         "Ends the credentials from before a rotation at once",
-        |op| op.may_refuse(&[404]).deletes(),
+        |op| op.may_refuse(&[404]).of_version().deletes(),
     );
 
     of.get(
@@ -323,7 +333,10 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
         AT,
         "createOutboundTrunk",
         "Creates an outbound trunk; its password is never returned",
-        |op| op.makes::<OutboundTrunkView>(read_by(outbound_trunks::new_trunk)),
+        |op| {
+            op.versioned()
+                .makes::<OutboundTrunkView>(read_by(outbound_trunks::new_trunk))
+        },
     );
 
     of.get(ONE, "showOutboundTrunk", "One outbound trunk", |op| {
@@ -344,7 +357,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
         ONE,
         "deleteOutboundTrunk",
         "Deletes an outbound trunk that no agent uses",
-        |op| op.may_refuse(&[409]).deletes(),
+        |op| op.may_refuse(&[409]).of_version().deletes(),
     );
 }
 
@@ -364,7 +377,10 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
         AT,
         "createDestination",
         "Creates a destination; names are unique in the org, ignoring case",
-        |op| op.makes::<DestinationView>(read_by(destinations::described)),
+        |op| {
+            op.versioned()
+                .makes::<DestinationView>(read_by(destinations::described))
+        },
     );
 
     of.get(ONE, "showDestination", "One destination", |op| {
@@ -386,7 +402,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
         ONE,
         "deleteDestination",
         "Deletes a destination and its assignments",
-        |op| op.deletes(),
+        |op| op.of_version().deletes(),
     );
 }
 
@@ -416,7 +432,7 @@ fn calls(builder: &mut OpenApiBuilder) {
             .query_of::<Direction>("direction", "Only calls of this direction.")
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
-                "number",
+                "phone_number",
                 // One blank is refused: an unescaped `+` without a number is decoded to that.
                 json!({
                     "type": "string",
@@ -436,17 +452,15 @@ fn calls(builder: &mut OpenApiBuilder) {
                 "The latest start, inclusive; a date without a time is its end, UTC.",
             )
             .lists::<CallView>()
-            .gives_text(200, "text/csv")
-            .gives_text(200, "application/x-ndjson")
+            .also_as("text/csv")
+            .also_as("application/x-ndjson")
         },
     );
 
-    of.get(
-        "/phone/usage",
-        "showUsage",
-        "The org's calls and answered seconds; as JSON, or by `Accept` as CSV",
-        crate::api::usage::describe,
-    );
+    for (path, id) in [("/usage", "showUsage"), ("/phone/usage", "showPhoneUsage")] {
+        let title = "The org's calls and answered seconds; as JSON, or by `Accept` as CSV";
+        of.get(path, id, title, crate::api::usage::describe);
+    }
 
     of.get("/phone/calls/{call_id}", "showCall", "One call", |op| {
         op.gives::<CallView>(200)
@@ -459,9 +473,9 @@ fn calls(builder: &mut OpenApiBuilder) {
         |op| {
             op.may_refuse(&[409, 503])
                 .gives::<TraceView>(200)
-                .gives_text(200, "text/plain")
-                .gives_text(200, "image/svg+xml")
-                .gives_text(200, "application/vnd.tcpdump.pcap")
+                .also_as("text/plain")
+                .also_as("image/svg+xml")
+                .also_as("application/vnd.tcpdump.pcap")
         },
     );
 
@@ -530,11 +544,16 @@ fn calls(builder: &mut OpenApiBuilder) {
         |op| op.org_or_session("calls:read").gives::<SessionView>(200),
     );
 
-    of.get("/phone/events", "streamEvents", "Events as they happen, as server-sent events", |op| {
-        op.note("Without `types`, a stream has all types that the key's scopes allow. It begins after `Last-Event-ID`, or now.")
-            .query("types", json!({"type": "string"}), "Event types, separated by commas.")
-            .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")
-            .may_refuse(&[503])
-            .gives_text(200, "text/event-stream")
-    });
+    for (path, id) in [
+        ("/events", "streamEvents"),
+        ("/phone/events", "streamPhoneEvents"),
+    ] {
+        of.get(path, id, "Events as they happen, as server-sent events", |op| {
+            op.note("Without `types`, a stream has all types that the key's scopes allow. It begins after `Last-Event-ID`, or now.")
+                .query("types", json!({"type": "string"}), "Event types, separated by commas.")
+                .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")
+                .may_refuse(&[503])
+                .gives_text(200, "text/event-stream")
+        });
+    }
 }

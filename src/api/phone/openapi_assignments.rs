@@ -15,7 +15,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         &at("config"),
         "showAgentConfig",
         "Assignments of an agent",
-        |op| op.gives::<ConfigView>(200),
+        |op| op.gives_versioned::<ConfigView>(),
     );
 
     of.put(
@@ -24,8 +24,9 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "Replaces the numbers that the agent answers",
         |op| {
             op.may_refuse(&[409])
+                .of_version()
                 .body(read_by(assignments::numbers))
-                .gives::<ConfigView>(200)
+                .gives_versioned::<ConfigView>()
         },
     );
 
@@ -35,8 +36,9 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "Adds a number to those that the agent answers",
         |op| {
             op.may_refuse(&[409])
+                .of_version()
                 .body(read_by(assignments::number))
-                .gives::<ConfigView>(200)
+                .gives_versioned::<ConfigView>()
         },
     );
 
@@ -44,7 +46,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         &at("inbound-numbers/{number_id}"),
         "removeInboundNumber",
         "Takes a number from the agent; its others stay",
-        |op| op.deletes(),
+        |op| op.of_version().deletes(),
     );
 
     of.put(
@@ -52,8 +54,9 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "setOutboundTrunk",
         "Sets the trunk that the agent dials through; `null` for none",
         |op| {
-            op.body(read_by(assignments::trunk))
-                .gives::<ConfigView>(200)
+            op.of_version()
+                .body(read_by(assignments::trunk))
+                .gives_versioned::<ConfigView>()
         },
     );
 
@@ -69,7 +72,10 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "assignDestination",
         "Assigns a destination: 200 for an existing one, 201 for a new one",
         |op| {
-            let op = op.makes::<DestinationView>(read_by(destinations::assigned));
+            let op = op
+                .of_version()
+                .versioned()
+                .makes::<DestinationView>(read_by(destinations::assigned));
             op.gives::<DestinationView>(200)
         },
     );
@@ -78,7 +84,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         &at("transfer-destinations/{destination_id}"),
         "unassignDestination",
         "Ends the assignment of a destination",
-        |op| op.deletes(),
+        |op| op.of_version().deletes(),
     );
 }
 

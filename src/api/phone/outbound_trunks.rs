@@ -17,8 +17,8 @@ use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use trunkline_store::{
-    Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password, Versioned,
-    outbound_trunks, versions,
+    Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password, Tx, Versioned,
+    outbound_trunks,
 };
 use uuid::Uuid;
 
@@ -85,7 +85,7 @@ impl HasVersion for OutboundTrunkView {
 #[schemars(rename = "CarrierRegistration")]
 struct RegistrationView {
     /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
-    state: &'static str,
+    status: &'static str,
     /// Time since which it is registered.
     registered_at: Option<String>,
     /// Expiry, unless it is refreshed.
@@ -100,7 +100,7 @@ impl RegistrationView {
     fn of(known: Option<RegistrationStatus>) -> Self {
         let status = known.unwrap_or(RegistrationStatus::bare(registrations::State::Registering));
         Self {
-            state: status.state.as_str(),
+            status: status.state.as_str(),
             registered_at: status.registered_at.map(written),
             expires_at: status.expires_at.map(written),
             sip_code: status.sip_code,
@@ -184,7 +184,7 @@ pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<OutboundTrunkView>), ApiError> {
+) -> Result<(StatusCode, Tagged<OutboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
 
@@ -195,7 +195,7 @@ pub(crate) async fn create(
     let trunk = api
         .write(move |tx, now| outbound_trunks::create(tx, caller.org, &new, registrations, now))
         .await?;
-    Ok((StatusCode::CREATED, Json(trunk.into())))
+    Ok((StatusCode::CREATED, Tagged::new(trunk.into())))
 }
 
 /// `GET /phone/sip/outbound-trunks?limit&cursor`, newest first.
@@ -228,7 +228,7 @@ pub(crate) async fn one(
     caller.needs(READ)?;
     let trunk = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Tagged(OutboundTrunkView::seen(&api, trunk)))
+    Ok(Tagged::new(OutboundTrunkView::seen(&api, trunk)))
 }
 
 /// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way, digest_require_qop, auth_realms}`: an absent field
@@ -245,14 +245,10 @@ pub(crate) async fn update(
     let version = version.versions()?;
     let change = change(body.fields()?)?;
 
-    let changed = api
-        .write(move |tx, now| {
-            let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
-            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
-            outbound_trunks::update(tx, org, trunk.id, &change, now)
-        })
-        .await?;
-    Ok(Tagged(OutboundTrunkView::seen(&api, changed)))
+    let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
+    let update = move |tx: &mut Tx, now| outbound_trunks::update(tx, org, trunk.id, &change, now);
+    let changed = api.change(org, object, version, update).await?;
+    Ok(Tagged::new(OutboundTrunkView::seen(&api, changed)))
 }
 
 /// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409, naming the agents, while agents dial through it.
@@ -260,13 +256,16 @@ pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, now| outbound_trunks::delete(tx, caller.org, trunk.id, now))
-        .await?;
+    let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
+    let delete = move |tx: &mut Tx, now| outbound_trunks::delete(tx, org, trunk.id, now);
+    api.change(org, object, version, delete).await?;
     Ok(Json(Success::DONE))
 }
 

@@ -166,13 +166,10 @@ pub(crate) async fn audio(
     query.finish()?;
 
     // Clients that a generator made know octets, and not every audio type.
-    let kind_of = |kind: &str| match kind {
-        WAV | "audio/*" | "*/*" => Some(WAV),
-        OCTETS => Some(OCTETS),
-        _ => None,
-    };
-    let kind = accept::first_known(&headers, kind_of).unwrap_or(WAV);
-    Ok(([(header::CONTENT_TYPE, kind)], wav::write(&audio)).into_response())
+    let forms = [(WAV, WAV), (OCTETS, OCTETS)];
+    let kind = accept::preferred(&headers, &forms).unwrap_or(WAV);
+    let kind = (header::CONTENT_TYPE, kind);
+    Ok(([accept::VARIES, kind], wav::write(&audio)).into_response())
 }
 
 /// `DELETE /phone/prompts/{prompt_id}`: 409 while an agent plays it.

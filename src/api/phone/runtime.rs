@@ -515,8 +515,8 @@ mod tests {
             ),
             (
                 json!({"type": "builtin", "flow": {"start": "a", "steps": {"b": {"do": "sing"}}}}),
-                "/runtime/flow/steps/b/do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up; \
-                 /runtime/flow/start: \"a\" is no step of this flow".to_owned(),
+                "runtime.flow.steps.b.do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up; \
+                 runtime.flow.start: \"a\" is no step of this flow".to_owned(),
             ),
 
             (

@@ -92,16 +92,17 @@ enum TraceFormat {
 }
 
 impl TraceFormat {
-    /// Returns the first known format in `Accept`; JSON without a preference.
+    /// Returns the format that `Accept` prefers; JSON without a preference.
     fn wanted(headers: &HeaderMap) -> Self {
-        let form_of = |kind: &str| match kind {
-            "application/json" | "*/*" | "application/*" => Some(Self::Json),
-            TEXT | "text/*" => Some(Self::Text),
-            SVG | "image/*" => Some(Self::Svg),
-            PCAP | "application/x-pcap" | "application/cap" => Some(Self::Pcap),
-            _ => None,
-        };
-        accept::first_known(headers, form_of).unwrap_or(Self::Json)
+        let forms = [
+            ("application/json", Self::Json),
+            (TEXT, Self::Text),
+            (SVG, Self::Svg),
+            (PCAP, Self::Pcap),
+            ("application/x-pcap", Self::Pcap),
+            ("application/cap", Self::Pcap),
+        ];
+        accept::preferred(headers, &forms).unwrap_or(Self::Json)
     }
 }
 
@@ -141,7 +142,7 @@ pub(crate) async fn show(
             .map_err(|fault| ApiError::Broke(fault.into()))?;
     }
 
-    Ok(match TraceFormat::wanted(&headers) {
+    let answer = match TraceFormat::wanted(&headers) {
         TraceFormat::Pcap => {
             let messages: Vec<Captured> =
                 trace.messages.into_iter().map(|leg| leg.captured).collect();
@@ -169,7 +170,8 @@ pub(crate) async fn show(
             })
             .into_response()
         }
-    })
+    };
+    Ok(([accept::VARIES], answer).into_response())
 }
 
 /// Returns the node that has the messages, if this one has none.

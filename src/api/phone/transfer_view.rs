@@ -23,7 +23,7 @@ pub(crate) struct TransferView {
     r#type: &'static str,
     value: String,
     way: TransferMethod,
-    pub(super) state: TransferState,
+    pub(super) status: TransferState,
     sip_code: Option<u16>,
     /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`
     /// unless `completed`.
@@ -62,7 +62,7 @@ impl From<CallTransfer> for TransferView {
             r#type: transfer.target.kind(),
             value: transfer.target.value().to_owned(),
             way: transfer.way,
-            state: transfer.state,
+            status: transfer.state,
             sip_code: transfer.sip_code,
             answer_confirmed: transfer.answer_confirmed,
             caller_may_be_gone: transfer.caller_may_be_gone,

@@ -35,7 +35,7 @@ pub(super) struct DeliveryView {
     /// Value of the header `webhook-id`.
     event_id: Uuid,
     event_type: EventType,
-    state: DeliveryState,
+    status: DeliveryState,
     /// Attempts since the delivery was last queued.
     attempts: u32,
     next_attempt_at: Option<String>,
@@ -82,7 +82,7 @@ impl From<Delivery> for DeliveryView {
             webhook_id: delivery.webhook_id,
             event_id: delivery.event_id,
             event_type: delivery.event_type,
-            state: delivery.state,
+            status: delivery.state,
             attempts: delivery.attempts,
             next_attempt_at: delivery.next_attempt_at.map(written),
             log: delivery.log.into_iter().map(AttemptView::from).collect(),
@@ -92,7 +92,7 @@ impl From<Delivery> for DeliveryView {
     }
 }
 
-/// `GET /webhooks/{webhook_id}/deliveries?state&limit&cursor`, newest first.
+/// `GET /webhooks/{webhook_id}/deliveries?status&limit&cursor`, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -101,7 +101,7 @@ pub(super) async fn list(
 ) -> Result<Page<DeliveryView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
-    let state = query.read("state", |text| STATE.meaning(text));
+    let state = query.read("status", |text| STATE.meaning(text));
     let paging = Paging::read(&mut query, "webhook-deliveries", state);
     query.finish()?;
 

@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use trunkline_store::{EventType, NewWebhook, Versioned, Webhook, WebhookChange, versions};
+use trunkline_store::{EventType, NewWebhook, Tx, Versioned, Webhook, WebhookChange, webhooks};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -88,6 +88,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .org(SCOPE)
                 .once()
                 .body(body)
+                .versioned()
                 .gives::<SecretView>(201)
         },
     );
@@ -113,7 +114,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         ONE,
         "deleteWebhook",
         "Deletes a webhook and its deliveries",
-        |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
+        |op| op.tag(TAG).org(SCOPE).of_version().deletes(),
     );
 
     builder.add(
@@ -124,9 +125,10 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
+                .of_version()
                 .once()
                 .body(nothing())
-                .gives::<SecretView>(200)
+                .gives_versioned::<SecretView>()
         },
     );
 
@@ -139,7 +141,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
             op.tag(TAG)
                 .org(SCOPE)
                 .query_of::<trunkline_store::DeliveryState>(
-                    "state",
+                    "status",
                     "Only deliveries in this state.",
                 )
                 .paged()
@@ -192,6 +194,12 @@ impl HasVersion for WebhookView {
     }
 }
 
+impl HasVersion for SecretView {
+    fn version(&self) -> &str {
+        &self.webhook.updated_at
+    }
+}
+
 /// A webhook with its secret, which is shown this once.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
@@ -231,15 +239,13 @@ async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<SecretView>), ApiError> {
+) -> Result<(StatusCode, Tagged<SecretView>), ApiError> {
     caller.needs(SCOPE)?;
     let new = new_webhook(api.config(), body.fields()?)?;
     let made = api
-        .write(move |tx, now| {
-            trunkline_store::webhooks::create(tx, caller.org, &new, &new_secret(), now)
-        })
+        .write(move |tx, now| webhooks::create(tx, caller.org, &new, &new_secret(), now))
         .await?;
-    Ok((StatusCode::CREATED, Json(made.into())))
+    Ok((StatusCode::CREATED, Tagged::new(made.into())))
 }
 
 /// `GET /webhooks?limit&cursor`, newest first.
@@ -253,12 +259,7 @@ async fn list(
     let paging = Paging::read(&mut query, "webhooks", narrow);
     query.finish()?;
     paging
-        .find(
-            api.store(),
-            caller.org,
-            trunkline_store::webhooks::page,
-            WebhookView::from,
-        )
+        .find(api.store(), caller.org, webhooks::page, WebhookView::from)
         .await
 }
 
@@ -272,7 +273,7 @@ async fn one(
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Tagged(webhook.into()))
+    Ok(Tagged::new(webhook.into()))
 }
 
 /// `PATCH /webhooks/{webhook_id} {url, types, description, enabled}`: an absent field is unchanged.
@@ -287,14 +288,10 @@ async fn update(
     let webhook = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let change = change(api.config(), body.fields()?)?;
-    let changed = api
-        .write(move |tx, now| {
-            let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
-            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
-            trunkline_store::webhooks::update(tx, org, webhook.id, &change, now)
-        })
-        .await?;
-    Ok(Tagged(changed.into()))
+    let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
+    let update = move |tx: &mut Tx, now| webhooks::update(tx, org, webhook.id, &change, now);
+    let changed = api.change(org, object, version, update).await?;
+    Ok(Tagged::new(changed.into()))
 }
 
 /// `DELETE /webhooks/{webhook_id}`: deletes the webhook and its pending deliveries.
@@ -302,13 +299,16 @@ async fn delete(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     query.finish()?;
-    api.write(move |tx, _| trunkline_store::webhooks::delete(tx, caller.org, webhook.id))
-        .await?;
+    let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
+    let delete = move |tx: &mut Tx, _| webhooks::delete(tx, org, webhook.id);
+    api.change(org, object, version, delete).await?;
     Ok(Json(Success::DONE))
 }
 
@@ -317,17 +317,17 @@ async fn rotate(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<SecretView>, ApiError> {
+) -> Result<Tagged<SecretView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     body.empty()?;
-    let rotated = api
-        .write(move |tx, now| {
-            trunkline_store::webhooks::rotate(tx, caller.org, webhook.id, &new_secret(), now)
-        })
-        .await?;
-    Ok(Json(rotated.into()))
+    let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
+    let rotate = move |tx: &mut Tx, now| webhooks::rotate(tx, org, webhook.id, &new_secret(), now);
+    let rotated = api.change(org, object, version, rotate).await?;
+    Ok(Tagged::new(rotated.into()))
 }
 
 fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiError> {

@@ -48,7 +48,7 @@ pub(super) struct ErasureView {
     id: Uuid,
     /// The contact that was erased.
     contact_id: Uuid,
-    state: ErasureState,
+    status: ErasureState,
     /// Time of the request; later data isn't erased.
     requested_at: String,
     /// Time at which every serving node had done its part; `null` before.
@@ -159,7 +159,7 @@ impl From<Erasure> for ErasureView {
         Self {
             id: erasure.id,
             contact_id: erasure.contact_id,
-            state: match erasure.completed_at {
+            status: match erasure.completed_at {
                 Some(_) => ErasureState::Complete,
                 None => ErasureState::InProgress,
             },

@@ -88,7 +88,7 @@ fn lines(event: &Value, call: &RoutedCall) -> Vec<String> {
         "transfer.updated" => vec![format!(
             "transfer to {}: {}",
             text("destination"),
-            text("state")
+            text("status")
         )],
         _ => Vec::new(),
     };
@@ -276,7 +276,7 @@ mod tests {
             ),
             (
                 "transfer.updated",
-                json!({"destination": "Desk", "state": "ringing"}),
+                json!({"destination": "Desk", "status": "ringing"}),
                 RoutedCall::default(),
                 vec!["transfer to Desk: ringing"],
             ),

@@ -19,7 +19,7 @@ pub(super) const SESSION_HANDOFF: &[&str] = &[
     "id",
     "created_at",
     "confirmed",
-    "transfer_state",
+    "transfer_status",
     "reasons",
     "summary",
 ];

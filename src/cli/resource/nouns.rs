@@ -193,7 +193,7 @@ pub(super) const NOUNS: &[Noun] = &[
                 "status",
                 "from_number",
                 "to_number",
-                "answered_seconds",
+                "answered_s",
                 "sip_code",
                 "reason",
             ]),
@@ -307,7 +307,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("deliveries", "listDeliveries").showing(&[
                 "id",
                 "event_type",
-                "state",
+                "status",
                 "attempts",
                 "created_at",
                 "delivered_at",
@@ -404,7 +404,7 @@ pub(super) const NOUNS: &[Noun] = &[
         about: "Nodes of the installation, and sources whose log-ins fail",
         scope: Scope::Installation,
         verbs: &[
-            verb("list", "listNodes").as_rows(&["node", "host", "state", "calls", "started_at"]),
+            verb("list", "listNodes").as_rows(&["node", "host", "status", "calls", "started_at"]),
             verb("health", "showNodeHealth"),
             verb("sources", "listFailingSources").as_rows(&["source", "failures", "org_name", "last_at"]),
         ],

@@ -128,7 +128,7 @@ impl CallLine {
     /// Applies a transfer's object or event.
     pub(super) fn take_transfer(&mut self, transfer: &Value) {
         let text = |name: &str| shown(&transfer[name]);
-        let Some(state) = text("state").or(text("status")) else {
+        let Some(state) = text("status") else {
             return;
         };
         let destination = text("destination").or(text("value")).unwrap_or_default();
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(table.len(), MAX_CALLS);
         let oldest = table.all().next().map(|call| call.id.to_string());
         assert_eq!(oldest, Some(id(5)));
-        let transfer = json!({"call_id": id(0), "state": "requested"});
+        let transfer = json!({"call_id": id(0), "status": "requested"});
         let event = json!({"type": "transfer.updated", "data": transfer});
         assert_eq!(table.take_event(&event), None);
     }

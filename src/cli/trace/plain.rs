@@ -301,10 +301,10 @@ mod tests {
         let ended = json!({"type": "call.ended", "data": {"call_id": "1", "status": "completed"}});
         assert_eq!(object_of(&ended), json!({"id": "1", "status": "completed"}));
         let moved =
-            json!({"type": "transfer.updated", "data": {"call_id": "1", "state": "completed"}});
+            json!({"type": "transfer.updated", "data": {"call_id": "1", "status": "completed"}});
         assert_eq!(
             object_of(&moved),
-            json!({"id": "1", "transfer": {"state": "completed"}})
+            json!({"id": "1", "transfer": {"status": "completed"}})
         );
     }
 }

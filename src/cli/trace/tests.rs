@@ -42,7 +42,7 @@ fn state() -> State {
         event("call.ended", 1, ended),
         event("call.refused", 2, refused),
         event("call.answered", 3, up),
-        json!({"type": "transfer.updated", "data": {"call_id": id(3), "state": "ringing", "destination": "Front desk"}}),
+        json!({"type": "transfer.updated", "data": {"call_id": id(3), "status": "ringing", "destination": "Front desk"}}),
     ] {
         state.handle_event(&event);
     }

@@ -47,7 +47,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
     let rows: Vec<_> = items(nodes)
         .iter()
         .map(|node| {
-            let tone = match text(node, "state") {
+            let tone = match text(node, "status") {
                 "serving" => Tone::Good,
                 "draining" => Tone::Warn,
                 "silent" => Tone::Bad,
@@ -57,7 +57,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
             vec![
                 html! { (node["node"]) @if node["node"] == health["node"] { " " (badge(Tone::Quiet, "this one")) } },
                 html! { (text(node, "host")) },
-                badge(tone, text(node, "state")),
+                badge(tone, text(node, "status")),
                 html! { (node["calls"]) },
                 time(text(node, "started_at")),
                 time(text(node, "lease_expires_at")),
