@@ -4,7 +4,6 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
@@ -15,61 +14,46 @@ use super::body::{Body, Fields};
 use super::caller::Caller;
 use super::field_type::{Choice, ListOf, NAME, Parsed, Text};
 use super::idempotency::once;
-use super::openapi::{OpenApiBuilder, read_by};
+use super::openapi::read_by;
+use super::operations::{Operations, Whose};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::{Query, text_schema};
-use super::routes::Routes;
 use super::time::{timestamp, written};
 use super::{Api, ApiError, SCOPES, Success, token};
 
-/// Scope that every endpoint here requires.
-const SCOPE: &str = "keys:write";
-
-pub(super) fn router() -> Routes {
-    Routes::new()
-        .route("/", get(list).post(once(create)))
-        .route("/{api_key_id}", delete(revoke))
-}
-
-pub(super) fn openapi(builder: &mut OpenApiBuilder) {
-    const TAG: &str = "API keys";
-    builder.add(
-        "get",
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("API keys", OF_ORG);
+    of.get(
         "/api-keys",
-        "listKeys",
-        "The org's keys, newest first",
+        list,
+        ("listKeys", "The org's keys, newest first"),
         |op| {
-            op.tag(TAG)
-                .org(SCOPE)
-                .query("name", text_schema(), "Only keys of this name.")
+            op.query("name", text_schema(), "Only keys of this name.")
                 .lists::<KeyView>()
         },
     );
 
-    builder.add(
-        "post",
-        "/api-keys",
-        "createKey",
-        "Creates a key, shown once; it gets no scope that the requesting key lacks, and expires no later",
-        |op| {
+    of.post_once("/api-keys", once(create), ("createKey", "Creates a key, shown once; it gets no scope that the requesting key lacks, and expires no later"), |op| {
             let body = read_by(new_key);
-            op.tag(TAG)
-                .org(SCOPE)
-                .once()
+            op
                 .body(body)
                 .gives::<NewKeyView>(201)
-        },
-    );
-
-    builder.add(
-        "delete",
+        });
+    of.delete(
         "/api-keys/{api_key_id}",
-        "revokeKey",
-        "Revokes a key for good",
-        |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
+        revoke,
+        ("revokeKey", "Revokes a key for good"),
+        |op| op.gives::<Success>(200),
     );
 }
+
+/// Scope that every endpoint here requires.
+const SCOPE: &str = "keys:write";
+const OF_ORG: Whose = Whose::Orgs {
+    read: SCOPE,
+    write: SCOPE,
+};
 
 /// A key as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

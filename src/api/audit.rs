@@ -20,10 +20,24 @@ use super::export::{self, Batch, ExportFormat, ExportRow, ExportRows};
 use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;
+use super::operations::{Operations, Whose};
 use super::page::Page;
 use super::query::{Query, date_schema};
 use super::time::{self, written};
 use super::{Api, ApiError, accept};
+
+/// Declares the org's log, at the top and below `/phone` for clients from before.
+pub(super) fn of_org_operations(api: &mut Operations<'_>) {
+    let whose = Whose::Orgs {
+        read: SCOPE,
+        write: SCOPE,
+    };
+    let mut of = api.area("Audit log", whose);
+    for (path, id) in [("/audit", "listAudit"), ("/phone/audit", "listPhoneAudit")] {
+        let title = "Changes to the org, newest first; by `Accept` as CSV or JSON lines";
+        of.get(path, of_org, (id, title), describe);
+    }
+}
 
 /// Scope for reading the log: a credential that manages keys sees what was done with them.
 pub(super) const SCOPE: &str = "keys:write";

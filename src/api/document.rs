@@ -5,57 +5,41 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
-use super::openapi::{OpenApiBuilder, Rendered, page};
+use super::openapi::{Rendered, page};
+use super::operations::{Operations, Whose};
 use super::query::Query;
 use super::{Api, ApiError};
 use crate::config::Config;
 
 /// Makes the whole document for a deployment with this configuration.
 pub fn document(config: &Config) -> Value {
-    let mut builder = OpenApiBuilder::new();
-    describe(&mut builder, config);
-    builder.finish(config)
-}
-
-fn describe(builder: &mut OpenApiBuilder, config: &Config) {
-    super::phone::openapi(builder, config);
-    super::widget::openapi(builder);
-    super::handoff_analytics::openapi(builder);
-    super::api_keys::openapi(builder);
-    super::partner::openapi(builder, config);
-    super::webhooks::openapi(builder, config);
-    super::health::openapi(builder);
-    super::jwks::openapi(builder);
-    openapi(builder);
+    let mut api = Operations::described(config);
+    super::operations(&mut api);
+    api.into_document()
 }
 
 /// Makes the document with the operator's operations beside the others, for the command line.
 pub(crate) fn operators_document(config: &Config) -> Value {
-    let mut builder = OpenApiBuilder::new();
-    describe(&mut builder, config);
-    super::control::describe(&mut builder);
-    builder.finish(config)
+    let mut api = Operations::described(config);
+    super::operations(&mut api);
+    super::control::operations(&mut api);
+    api.into_document()
 }
 
-fn openapi(builder: &mut OpenApiBuilder) {
-    builder.add(
-        "get",
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Service", Whose::Anyones);
+    of.get(
         "/openapi.json",
-        "showOpenApi",
-        "This document",
-        |op| {
-            op.tag("Service")
-                .public()
-                .gives_text(200, "application/json")
-        },
+        show,
+        ("showOpenApi", "This document"),
+        |op| op.gives_text(200, "application/json"),
     );
 
-    builder.add(
-        "get",
+    of.get(
         "/docs",
-        "showDocs",
-        "This document as a page",
-        |op| op.tag("Service").public().gives_text(200, "text/html"),
+        docs,
+        ("showDocs", "This document as a page"),
+        |op| op.gives_text(200, "text/html"),
     );
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use trunkline_store::Store;
 use trunkline_store::journal;
 
-use super::openapi::OpenApiBuilder;
+use super::operations::{Operations, Whose};
 use super::{Api, ApiError};
 use crate::telemetry::metrics;
 
@@ -142,41 +142,29 @@ pub(super) async fn rendered(State(api): State<Api>) -> Response {
         .into_response()
 }
 
-pub(super) fn openapi(builder: &mut OpenApiBuilder) {
-    builder.add(
-        "get",
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Service", Whose::Anyones);
+    of.get(
         "/healthz",
-        "showHealth",
-        "Liveness of the process",
-        |op| {
-            op.tag("Service")
-                .public()
-                .gives_text(200, "text/plain; charset=utf-8")
-        },
+        healthz,
+        ("showHealth", "Liveness of the process"),
+        |op| op.gives_text(200, "text/plain; charset=utf-8"),
     );
 
-    builder.add(
-        "get",
+    of.get(
         "/readyz",
-        "showReadiness",
-        "Readiness for new calls: 503 while draining",
-        |op| {
-            op.tag("Service")
-                .public()
-                .gives::<ReadyView>(200)
-                .gives::<ReadyView>(503)
-        },
+        readyz,
+        (
+            "showReadiness",
+            "Readiness for new calls: 503 while draining",
+        ),
+        |op| op.gives::<ReadyView>(200).gives::<ReadyView>(503),
     );
 
-    builder.add(
-        "get",
+    of.get(
         "/metrics",
-        "showMetrics",
-        "Metrics in Prometheus' text format",
-        |op| {
-            op.tag("Service")
-                .public()
-                .gives_text(200, "text/plain; version=0.0.4; charset=utf-8")
-        },
+        rendered_beside_the_api,
+        ("showMetrics", "Metrics in Prometheus' text format"),
+        |op| op.gives_text(200, "text/plain; version=0.0.4; charset=utf-8"),
     );
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::SigningPair;
 
-use super::openapi::OpenApiBuilder;
+use super::operations::{Operations, Whose};
 use super::query::Query;
 use super::{Api, ApiError};
 
@@ -61,13 +61,12 @@ pub(super) async fn show(
     Ok(([(header::CACHE_CONTROL, KEPT)], Json(set)))
 }
 
-pub(super) fn openapi(builder: &mut OpenApiBuilder) {
-    let path = "/.well-known/jwks.json";
-    builder.add(
-        "get",
-        path,
-        "showKeySet",
-        "The public keys of our tokens, as a JWK set",
-        |op| op.tag("Service").public().gives::<KeySet>(200),
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Service", Whose::Anyones);
+    of.get(
+        "/.well-known/jwks.json",
+        show,
+        ("showKeySet", "The public keys of our tokens, as a JWK set"),
+        |op| op.gives::<KeySet>(200),
     );
 }

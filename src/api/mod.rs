@@ -36,6 +36,7 @@ mod jwks;
 mod language;
 mod object;
 mod openapi;
+mod operations;
 mod operator;
 mod operator_sessions;
 mod page;
@@ -70,7 +71,9 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::config::Config;
 use dashboard::Backend;
+use operations::Operations;
 use routes::Routes;
 
 pub(crate) use caller::PARTNER_KEY;
@@ -91,49 +94,60 @@ pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
 pub(crate) use time::timestamp;
 
-/// Every route.
-fn routes() -> Routes {
-    api_routes().merge(dashboard::router())
+/// Declares every operation that isn't the operator's alone.
+fn operations(api: &mut Operations<'_>) {
+    document::operations(api);
+    health::operations(api);
+    jwks::operations(api);
+    handoff_analytics::operations(api);
+    api_keys::operations(api);
+    partner::operations(api);
+    phone::operations(api);
+    webhooks::operations(api);
+    widget::operations(api);
 }
 
 /// Routes without those of the console.
-fn api_routes() -> Routes {
-    Routes::new()
-        .route("/openapi.json", get(document::show))
-        .route("/docs", get(document::docs))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::rendered_beside_the_api))
-        .route("/.well-known/jwks.json", get(jwks::show))
-        .nest("/handoff-analytics", handoff_analytics::router())
-        .nest("/api-keys", api_keys::router())
-        .nest("/partner/v1", partner::router())
-        .nest("/phone", phone::router())
-        .merge(phone::of_org())
-        .nest("/webhooks", webhooks::router())
-        .nest("/widget", widget::router())
-        .merge(bot_calls::router())
+fn api_routes(config: &Config) -> Routes {
+    let mut api = Operations::routes(config);
+    operations(&mut api);
+    // In Twilio's form, which the document doesn't describe.
+    api.into_routes().merge(bot_calls::router())
+}
+
+/// Routes that only the operator has.
+fn operators_routes(config: &Config) -> Routes {
+    let mut api = Operations::routes(config);
+    control::operations(&mut api);
+    api.into_routes()
+}
+
+/// Every route.
+fn routes(config: &Config) -> Routes {
+    api_routes(config).merge(dashboard::router())
 }
 
 /// Every path, its parameters in braces.
-pub fn paths() -> Vec<String> {
-    routes().into_paths()
+pub fn paths(config: &Config) -> Vec<String> {
+    routes(config).into_paths()
 }
 
 /// Makes the API as a service.
 pub fn router(api: Api) -> Router {
-    with_console(routes(), api)
+    with_console(routes(api.config()), api)
 }
 
 /// Makes the API with the operator's routes beside the others. Requests need an [`Operator`] among their extensions, or a key.
 pub(crate) fn operator_router(api: Api) -> Router {
-    with_console(routes().merge(control::routes()), api)
+    let routes = routes(api.config()).merge(operators_routes(api.config()));
+    with_console(routes, api)
 }
 
 /// Adds the console to the routes; its pages use the API's routes.
 fn with_console(routes: Routes, api: Api) -> Router {
-    let org = served(api_routes(), api.clone());
-    let operator = served(api_routes().merge(control::routes()), api.clone());
+    let org = api_routes(api.config());
+    let operator = api_routes(api.config()).merge(operators_routes(api.config()));
+    let (org, operator) = (served(org, api.clone()), served(operator, api.clone()));
     let backend = Backend::new(org, operator, api.config());
     let prefix = axum::middleware::from_fn_with_state(api.clone(), dashboard::with_prefix);
     served(routes, api)

@@ -20,6 +20,14 @@ impl Routes {
         self
     }
 
+    /// Adds a method of a path.
+    pub(super) fn add(&mut self, path: &str, methods: MethodRouter<Api>) {
+        match self.0.iter_mut().find(|(known, _)| known == path) {
+            Some((_, known)) => *known = std::mem::take(known).merge(methods),
+            None => self.0.push((path.to_owned(), methods)),
+        }
+    }
+
     /// Adds the paths of another list under `prefix`.
     pub(super) fn nest(mut self, prefix: &str, beneath: Self) -> Self {
         let beneath = beneath.0.into_iter();

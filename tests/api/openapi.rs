@@ -47,7 +47,7 @@ pub(crate) fn filled(path: &str) -> String {
 /// Returns method and path of every route, such as `get /phone`.
 pub(crate) async fn operations(api: &TestApi) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for path in api::paths() {
+    for path in api::paths(&config()) {
         for method in methods(api, &filled(&path)).await {
             all.insert(format!("{method} {path}"));
         }
@@ -64,9 +64,12 @@ fn described(document: &Value) -> BTreeSet<String> {
     operations.collect()
 }
 
+fn config() -> Config {
+    Config::load(&Sources::default()).expect("the defaults are sound")
+}
+
 pub(crate) fn document() -> Value {
-    let config = Config::load(&Sources::default()).expect("the defaults are sound");
-    api::document(&config)
+    api::document(&config())
 }
 
 #[tokio::test]

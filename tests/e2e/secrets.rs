@@ -259,8 +259,9 @@ impl Scene {
         let (_, document) = http::get(self.node.setup.http, "/openapi.json", None).expect("it");
         let document: Value = serde_json::from_str(&document).expect("JSON");
         let paths = document["paths"].as_object().expect("paths").iter();
-        let paths = paths
-            .filter(|(path, methods)| methods.get("get").is_some() && *path != "/phone/events");
+        let paths = paths.filter(|(path, methods)| {
+            methods.get("get").is_some() && !matches!(path.as_str(), "/events" | "/phone/events")
+        });
         let mut answers = Vec::new();
 
         for (path, _) in paths {

@@ -5,9 +5,20 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use trunkline_store::AuditScope;
 
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, audit};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/audit",
+        list,
+        ("listWholeAudit", "Every change, newest first"),
+        audit::describe,
+    );
+}
 
 /// `GET /operator/audit?actor&actor_id&resource&resource_id&start_date&end_date&limit&cursor`
 pub(super) async fn list(

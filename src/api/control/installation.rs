@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::listed::Listed;
 use crate::api::health::database_state;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -19,6 +20,39 @@ use crate::api::{Api, ApiError};
 use crate::engine::skew::Off;
 use crate::explain::certificates;
 use crate::explain::finding::Finding;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/nodes",
+        nodes,
+        (
+            "listNodes",
+            "Nodes that share the database, and which of them serve",
+        ),
+        |op| op.gives::<Listed<NodeView>>(200),
+    );
+
+    of.get(
+        "/operator/health",
+        health,
+        (
+            "showNodeHealth",
+            "Health of the node that answers: journal, database, clock, certificates",
+        ),
+        |op| op.gives::<HealthView>(200),
+    );
+
+    of.get(
+        "/operator/sources",
+        sources,
+        (
+            "listFailingSources",
+            "Addresses from which log-ins failed in the last 24 hours, the most frequent first",
+        ),
+        |op| op.gives::<Listed<SourceView>>(200),
+    );
+}
 
 /// Time over which failed log-ins are counted.
 const SOURCES_WINDOW: Duration = Duration::from_secs(24 * 3600);

@@ -14,12 +14,53 @@ use super::named_org::org_in;
 use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::partner::{changed_limits, read_limits};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_limits};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/orgs/{orgId}/limits",
+        of_org,
+        ("showOperatorsOrgLimits", "Limits of an org"),
+        |op| op.gives::<Listed<LimitRow>>(200),
+    );
+
+    of.patch(
+        "/operator/orgs/{orgId}/limits",
+        limit_org,
+        (
+            "updateOperatorsOrgLimits",
+            "Shows an org's limits, and sets those that are given",
+        ),
+        |op| {
+            op.of_version()
+                .body(read_by(changed_limits))
+                .gives::<Listed<LimitRow>>(200)
+        },
+    );
+
+    of.get(
+        "/operator/partners/{partnerId}/limits",
+        of_partner,
+        (
+            "showLimitsOfPartner",
+            "Limits of a partner, and the greatest that it may set for its orgs",
+        ),
+        |op| op.gives::<Listed<PartnerLimitRow>>(200),
+    );
+
+    of.patch("/operator/partners/{partnerId}/limits", limit_partner, ("updateLimitsOfPartner", "Shows the partner's limits and the greatest that it may set for its orgs, and sets those that are given"), |op| {
+            op.body(read_by(changed_partner_limits))
+                .gives::<Listed<PartnerLimitRow>>(200)
+        });
+}
 
 /// One limit of an org.
 #[derive(Debug, Serialize, JsonSchema)]

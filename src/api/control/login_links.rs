@@ -8,10 +8,25 @@ use trunkline_store::{Acting, Error, Kind, NewLogin, Store, Wrong, logins, orgs}
 use uuid::Uuid;
 
 use crate::api::body::Body;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::partner::{LinkView, described_login, issue_login_link, store_link};
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.post(
+        "/operator/orgs/{orgId}/login-links",
+        create,
+        (
+            "createOperatorsLoginLink",
+            "Creates a link that logs a person into the dashboard, once and within 15 minutes",
+        ),
+        |op| op.body(read_by(described_login)).gives::<LinkView>(201),
+    );
+}
 
 /// `POST /operator/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201, as the partner's of the same name. A
 /// new member without roles gets one that may change everything.

@@ -14,11 +14,40 @@ use super::listed::{self, Listed};
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Bool, NETWORK};
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/orgs/{orgId}/networks",
+        list,
+        ("listDedicatedNetworks", "Networks dedicated to the org"),
+        |op| op.gives::<Listed<NetworkView>>(200),
+    );
+
+    of.post(
+        "/operator/orgs/{orgId}/networks",
+        create,
+        (
+            "dedicateNetwork",
+            "Takes every call from a network as the org's, without credentials",
+        ),
+        |op| op.body(read_by(new_network)).gives::<NetworkView>(201),
+    );
+
+    of.delete(
+        "/operator/orgs/{orgId}/networks/{network}",
+        delete,
+        ("undedicateNetwork", "Ends a dedication"),
+        |op| op.deletes(),
+    );
+}
 
 /// A network that is dedicated to an org.
 #[derive(Debug, Serialize, JsonSchema)]

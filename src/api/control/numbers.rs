@@ -8,13 +8,44 @@ use uuid::Uuid;
 
 use super::named_org::org_in;
 use crate::api::body::Body;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::page::Page;
 use crate::api::partner::page_of_numbers;
 use crate::api::path::Named;
-use crate::api::phone::NumberView;
+use crate::api::phone::{NumberView, lists_numbers};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/orgs/{orgId}/phone-numbers",
+        list,
+        ("listOperatorsNumbers", "The org's numbers, newest first"),
+        lists_numbers,
+    );
+
+    of.post(
+        "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
+        verify,
+        (
+            "verifyOperatorsNumber",
+            "Marks a number as verified, on the operator's word; no call is placed",
+        ),
+        |op| op.gives::<NumberView>(200),
+    );
+
+    of.post(
+        "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/unverify",
+        unverify,
+        (
+            "unverifyNumber",
+            "Ends the verification, and the number's assignment",
+        ),
+        |op| op.gives::<NumberView>(200),
+    );
+}
 
 /// `GET /operator/orgs/{orgId}/phone-numbers?verified&phone_number&limit&cursor`
 pub(super) async fn list(

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, DeletedOrg, Kind, Narrow, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender, Tx,
@@ -16,15 +17,90 @@ use super::listed::Listed;
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NAME;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::page::{Page, Paging};
 use crate::api::partner::at_once;
 use crate::api::path::Named;
 use crate::api::phone::CALLS_AT_ONCE;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get("/operator/orgs", list, ("listOperatorsOrgs", "Every org, newest first"), |op| {
+            op.query("name", text_schema(), "Only orgs of this name.")
+                .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
+                .paged()
+                .gives::<Page<OrgView>>(200)
+        });
+    of.post(
+        "/operator/orgs",
+        create,
+        ("createOperatorsOrg", "Creates an org"),
+        |op| op.body(read_by(new_org)).versioned().gives::<OrgView>(201),
+    );
+
+    of.get(
+        "/operator/orgs/{orgId}",
+        show,
+        ("showOperatorsOrg", "Shows one org"),
+        |op| op.gives_versioned::<OrgView>(),
+    );
+
+    of.patch(
+        "/operator/orgs/{orgId}",
+        update,
+        (
+            "updateOperatorsOrg",
+            "Renames an org, or limits its concurrent calls",
+        ),
+        |op| {
+            op.of_version()
+                .body(read_by(changed_org))
+                .gives_versioned::<OrgView>()
+        },
+    );
+
+    of.delete("/operator/orgs/{orgId}", delete, ("deleteOperatorsOrg", "Deletes an org: it behaves as absent, its numbers and external id are free, its keys end, and calls that are up finish"), |op| {
+            op.query("now", json!({"type": "boolean"}), "Ends its calls and deletes everything at once: it can't be restored. Without it the org can be restored for 30 days.")
+                .of_version()
+                .gives::<DeletionView>(200)
+        });
+    of.post("/operator/orgs/{orgId}/suspend", suspend, ("suspendOperatorsOrg", "Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up continue"), |op| op.of_version().gives_versioned::<OrgView>());
+    of.post(
+        "/operator/orgs/{orgId}/resume",
+        resume,
+        (
+            "resumeOperatorsOrg",
+            "Ends the operator's suspension; one by the org's partner stays",
+        ),
+        |op| op.of_version().gives_versioned::<OrgView>(),
+    );
+
+    of.post(
+        "/operator/orgs/{orgId}/restore",
+        restore,
+        (
+            "restoreOperatorsOrg",
+            "Restores a deleted org, with its numbers that no other org has verified since",
+        ),
+        |op| op.gives_versioned::<OrgView>(),
+    );
+
+    of.get(
+        "/operator/deleted-orgs",
+        deleted,
+        (
+            "listDeletedOrgs",
+            "Deleted orgs that can be restored, the last deleted first",
+        ),
+        |op| op.gives::<Listed<DeletedView>>(200),
+    );
+}
 
 /// An org.
 #[derive(Debug, Serialize, JsonSchema)]

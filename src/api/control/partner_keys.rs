@@ -17,11 +17,40 @@ use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::PARTNER_KEY;
 use crate::api::field_type::NAME;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/partners/{partnerId}/keys",
+        list,
+        ("listPartnerKeys", "The partner's keys, newest first"),
+        |op| op.gives::<Listed<KeyView>>(200),
+    );
+
+    of.post(
+        "/operator/partners/{partnerId}/keys",
+        create,
+        (
+            "createPartnerKey",
+            "Creates a key of the partner, shown once",
+        ),
+        |op| op.body(read_by(new_key)).gives::<NewKeyView>(201),
+    );
+
+    of.delete(
+        "/operator/partners/{partnerId}/keys/{keyId}",
+        revoke,
+        ("revokePartnerKey", "Revokes a key of the partner for good"),
+        |op| op.deletes(),
+    );
+}
 
 /// A key of a partner.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -12,12 +12,44 @@ use uuid::Uuid;
 use super::listed::{self, Listed};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/partners",
+        list,
+        ("listPartners", "Every partner, newest first"),
+        |op| op.gives::<Listed<PartnerView>>(200),
+    );
+
+    of.post(
+        "/operator/partners",
+        create,
+        ("createPartner", "Creates a partner"),
+        |op| op.body(read_by(new_partner)).gives::<PartnerView>(201),
+    );
+
+    of.get(
+        "/operator/partners/{partnerId}",
+        show,
+        ("showPartner", "Shows one partner"),
+        |op| op.gives_versioned::<PartnerView>(),
+    );
+
+    of.patch("/operator/partners/{partnerId}", update, ("updatePartner", "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from"), |op| {
+            op.of_version()
+                .body(read_by(changed_partner))
+                .gives_versioned::<PartnerView>()
+        });
+}
 
 /// A partner.
 #[derive(Debug, Serialize, JsonSchema)]

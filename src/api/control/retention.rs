@@ -10,11 +10,37 @@ use uuid::Uuid;
 use super::listed::Listed;
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_retention, partner};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/orgs/{orgId}/retention",
+        show,
+        ("showOrgRetention", "Days for which an org's data is kept"),
+        |op| op.gives::<Listed<RetentionRow>>(200),
+    );
+
+    of.patch(
+        "/operator/orgs/{orgId}/retention",
+        update,
+        (
+            "updateOrgRetention",
+            "Shows for how many days an org's data is kept, and sets those that are given",
+        ),
+        |op| {
+            op.of_version()
+                .body(read_by(changed_days))
+                .gives::<Listed<RetentionRow>>(200)
+        },
+    );
+}
 
 /// Days of one kind of data.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -12,12 +12,38 @@ use super::listed::{self, Listed};
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Parsed;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Operator", Whose::Operators);
+    of.get(
+        "/operator/orgs/{orgId}/tied-peers",
+        list,
+        ("listTiedPeers", "Peers tied to the org"),
+        |op| op.gives::<Listed<TiedView>>(200),
+    );
+
+    of.post("/operator/orgs/{orgId}/tied-peers", tie, ("tiePeer", "Lets the org name a reserved or private peer as runtime, outbound trunk or destination"), |op| {
+            op.body(read_by(new_peer))
+                .gives::<Listed<TiedView>>(200)
+        });
+    of.delete(
+        "/operator/orgs/{orgId}/tied-peers/{peer}",
+        untie,
+        (
+            "untiePeer",
+            "Ends a tie: calls to the peer are refused from then on, and those that are up go on",
+        ),
+        |op| op.gives::<Listed<TiedView>>(200),
+    );
+}
 
 const PEER: Parsed<PeerPattern> = Parsed::new("a host, an address or a CIDR block", |text| {
     config::peer(text).ok()

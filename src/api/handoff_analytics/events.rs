@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use trunkline_model::handoff::Report;
 use trunkline_model::transfer::State as TransferState;
 use trunkline_sip::moment::Moment;
@@ -16,14 +17,62 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use super::OF_ORG;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Choice, ListOf, Text};
+use crate::api::idempotency::once;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, date_schema};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Handoff analytics", OF_ORG);
+    of.get("/handoff-analytics/events", list, ("listHandoffEvents", "Handoffs to humans, newest first"), |op| {
+            op
+                .query_of::<Reason>("reason", "Only handoffs that include this reason.")
+                .query(
+                    "confirmed",
+                    json!({"type": "boolean"}),
+                    "Only handoffs whose destination is known to have answered (reported ones count), or only the others.",
+                )
+                .query(
+                    "start_date",
+                    date_schema(),
+                    "ISO 8601, inclusive; 30 days before now unless given.",
+                )
+                .query(
+                    "end_date",
+                    date_schema(),
+                    "ISO 8601, inclusive; now unless given.",
+                )
+                .paged()
+                .gives::<Page<HandoffView>>(200)
+        });
+    of.get(
+        "/handoff-analytics/events/by-session/{session_id}",
+        of_session,
+        (
+            "listHandoffsOfSession",
+            "Handoffs of one session, newest first: the hundred newest",
+        ),
+        |op| op.gives::<SessionHandoffs>(200),
+    );
+
+    of.post_once(
+        "/handoff-analytics/events",
+        once(create),
+        ("reportHandoff", "Reports a handoff"),
+        |op| {
+            let body = read_by(reported);
+            op.body(body).gives::<HandoffView>(201)
+        },
+    );
+}
 
 const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";

@@ -1,8 +1,7 @@
 //! `/openapi.json`: the API as an OpenAPI 3.1 document, generated from the code. Request schemas come from the readers,
 //! answer schemas from the types that are serialized.
 //!
-//! The `openapi` file of each area lists its operations, with credentials and statuses; a test compares them with the
-//! router.
+//! [`Operations`](super::operations::Operations) declares the operations.
 
 mod events;
 mod form;
@@ -34,14 +33,6 @@ const VERSION: &str = "1.0-beta";
 pub(super) struct OpenApiBuilder {
     generator: SchemaGenerator,
     paths: Map<String, Value>,
-}
-
-/// Operations of one area for org keys, with one scope for reading and one for changes.
-pub(super) struct Area<'b> {
-    builder: &'b mut OpenApiBuilder,
-    tag: &'static str,
-    read: &'static str,
-    write: &'static str,
 }
 
 /// Document and page, rendered when they are first requested. All answers share their octets: many that nobody reads take no more memory than one.
@@ -111,21 +102,6 @@ impl OpenApiBuilder {
         methods[method] = operation;
     }
 
-    /// Starts an area with this tag, and with a scope for reading and one for changes.
-    pub(super) const fn area(
-        &mut self,
-        tag: &'static str,
-        read: &'static str,
-        write: &'static str,
-    ) -> Area<'_> {
-        Area {
-            builder: self,
-            tag,
-            read,
-            write,
-        }
-    }
-
     pub(super) fn finish(mut self, config: &Config) -> Value {
         let mut schemas = self.generator.take_definitions(true);
         schemas.insert("Error".to_owned(), error(true));
@@ -163,29 +139,14 @@ impl OpenApiBuilder {
     }
 }
 
-/// Defines a method of [`Area`] for each HTTP method.
-macro_rules! methods {
-    ($($method:ident $scope:ident),*) => {
-        impl Area<'_> {$(
-            /// Adds an operation with this method, as [`OpenApiBuilder::add`] does.
-            pub(super) fn $method(
-                &mut self,
-                path: &str,
-                id: &str,
-                summary: &str,
-                describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
-            ) {
-                let (tag, scope) = (self.tag, self.$scope);
-                self.builder.add(stringify!($method), path, id, summary, |op| describe(op.tag(tag).org(scope)));
-            }
-        )*}
-    };
-}
-methods!(get read, post write, put write, patch write, delete write);
-
 /// Returns the schema of what `reader` reads.
 pub(super) fn read_by<T>(reader: impl FnOnce(Fields) -> Result<T, ApiError>) -> Value {
     Fields::schema_read_by(|fields| drop(reader(fields)))
+}
+
+/// Returns the schema of a body without fields.
+pub(super) fn no_fields() -> Value {
+    read_by(|fields| fields.done(|| Some(())))
 }
 
 fn error(reason: bool) -> Value {

@@ -327,9 +327,9 @@ impl<'g> Operation<'g> {
         self.paged().gives::<Page<T>>(200)
     }
 
-    /// Creates a `T` from the body, once per `Idempotency-Key`.
+    /// Creates a `T` from the body.
     pub(in crate::api) fn makes<T: JsonSchema>(self, body: Value) -> Self {
-        self.once().body(body).gives::<T>(201)
+        self.body(body).gives::<T>(201)
     }
 
     /// Answers that the object was deleted.

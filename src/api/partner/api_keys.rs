@@ -9,13 +9,52 @@ use trunkline_store::NewOrgKey;
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
+use super::{TAG, once};
 use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Text, id, shown};
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::page::Page;
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs/{orgId}/api-keys",
+        list,
+        ("listOrgKeys", "All keys of the org, newest first"),
+        |op| {
+            op.query("name", text_schema(), "Only keys of this name.")
+                .lists::<KeyView>()
+        },
+    );
+
+    of.post_once(
+        "/partner/v1/orgs/{orgId}/api-keys",
+        once(create),
+        (
+            "createOrgKey",
+            "Creates a key of the org, shown once; without `scopes` it has every scope",
+        ),
+        |op| {
+            let body = read_by(new_key);
+            op.body(body).gives::<NewKeyView>(201)
+        },
+    );
+
+    of.delete(
+        "/partner/v1/orgs/{orgId}/api-keys/{apiKeyId}",
+        revoke,
+        (
+            "revokeOrgKey",
+            "Revokes a key of the org for good, no matter who created it",
+        ),
+        |op| op.may_refuse(&[404]).gives::<Success>(200),
+    );
+}
 
 /// A new key, the one time that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]

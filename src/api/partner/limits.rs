@@ -10,14 +10,44 @@ use trunkline_store::{
     org_limits,
 };
 
+use super::TAG;
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::version::{IfMatch, Tagged};
 use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/limits",
+        own,
+        (
+            "showPartnerLimits",
+            "Limits of the partner, and the greatest limits that it may set for its orgs",
+        ),
+        |op| op.gives::<PartnerLimitsView>(200),
+    );
+
+    of.get(
+        "/partner/v1/orgs/{orgId}/limits",
+        show,
+        ("showOrgLimits", "Limits of the org"),
+        |op| op.gives_versioned::<OrgLimitsView>(),
+    );
+
+    of.patch("/partner/v1/orgs/{orgId}/limits", update, ("updateOrgLimits", "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged"), |op| {
+            op
+                .of_version()
+                .body(read_by(changed))
+                .gives_versioned::<OrgLimitsView>()
+        });
+}
 
 /// One limit.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -16,12 +16,31 @@ use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, is_operators_add
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
+use super::{TAG, once};
 use crate::api::body::{Body, Fields};
 use crate::api::email::EMAIL;
 use crate::api::field_type::{Bool, ID, ListOf, Text};
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::path::Named;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.post_once(
+        "/partner/v1/orgs/{orgId}/login-links",
+        once(create),
+        (
+            "createLoginLink",
+            "Creates a link that logs a person into the dashboard, once and within 15 minutes",
+        ),
+        |op| {
+            let body = read_by(described);
+            op.body(body).gives::<LinkView>(201)
+        },
+    );
+}
 
 /// Time that a link is valid.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);

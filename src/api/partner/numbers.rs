@@ -6,13 +6,40 @@ use axum::extract::State;
 use trunkline_store::{Kind, numbers};
 use uuid::Uuid;
 
+use super::TAG;
 use super::caller::PartnerCaller;
 use crate::api::body::Body;
+use crate::api::openapi::no_fields;
+use crate::api::operations::{Operations, Whose};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::phone::NumberView;
+use crate::api::phone::{NumberView, lists_numbers};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs/{orgId}/phone-numbers",
+        list,
+        ("listOrgNumbers", "The org's phone numbers, newest first"),
+        lists_numbers,
+    );
+
+    of.post(
+        "/partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
+        verify,
+        (
+            "verifyOrgNumber",
+            "Verifies a number, if the operator allows the partner to",
+        ),
+        |op| {
+            op.may_refuse(&[404, 409])
+                .body(no_fields())
+                .gives::<NumberView>(200)
+        },
+    );
+}
 
 /// `GET /partner/v1/orgs/{orgId}/phone-numbers?verified&phone_number&limit&cursor`: numbers, newest first.
 pub(super) async fn list(

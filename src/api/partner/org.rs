@@ -4,12 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
     Tx, Versioned, Wrong, aged, deleted_orgs,
 };
 
+use super::TAG;
 use super::caller::{PartnerCaller, foreign};
 use super::integrations::{self as connections, BookingsField};
 use super::orgs::{OrgView, WEBSITE};
@@ -18,12 +20,95 @@ use crate::api::field_type::{Count, Text};
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
+use crate::api::openapi::{Operation, no_fields, read_by};
+use crate::api::operations::{Operations, Whose};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success, default_retention};
 use crate::config::{Config, Retention};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let config = api.config();
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs/{orgId}",
+        show,
+        ("showOrg", "An org with all its data"),
+        |op| op.gives_versioned::<WholeOrgView>(),
+    );
+
+    of.patch("/partner/v1/orgs/{orgId}", update, ("updateOrg", "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections"), |op| {
+            let body = read_by(|fields| changed(config, fields));
+            op
+                .of_version()
+                .may_refuse(&[502])
+                .body(body)
+                .gives_versioned::<WholeOrgView>()
+        });
+    of.delete(
+        "/partner/v1/orgs/{orgId}",
+        delete,
+        (
+            "deleteOrg",
+            "Deletes an org; it can be restored for 30 days",
+        ),
+        |op| {
+            op.query(
+                "now",
+                json!({"type": "boolean", "default": false}),
+                "`true` ends the org's calls and deletes everything at once: it can't be restored.",
+            )
+            .of_version()
+            .deletes()
+        },
+    );
+
+    of.post(
+        "/partner/v1/orgs/{orgId}/restore",
+        restore,
+        (
+            "restoreOrg",
+            "Restores a deleted org, with its numbers that no other org has verified since",
+        ),
+        |op| {
+            op.may_refuse(&[409])
+                .body(no_fields())
+                .gives_versioned::<WholeOrgView>()
+        },
+    );
+
+    for (suspends, path, named) in [
+        (
+            true,
+            "/partner/v1/orgs/{orgId}/suspend",
+            (
+                "suspendOrg",
+                "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up continue",
+            ),
+        ),
+        (
+            false,
+            "/partner/v1/orgs/{orgId}/resume",
+            (
+                "resumeOrg",
+                "Ends the partner's suspension of an org; one by the operator stays",
+            ),
+        ),
+    ] {
+        match suspends {
+            true => of.post(path, suspend, named, suspension),
+            false => of.post(path, resume, named, suspension),
+        }
+    }
+}
+
+fn suspension(op: Operation<'_>) -> Operation<'_> {
+    op.of_version()
+        .body(no_fields())
+        .gives_versioned::<WholeOrgView>()
+}
 
 /// An org with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]

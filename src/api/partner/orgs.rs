@@ -6,19 +6,67 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use trunkline_store::{Conflict, Error, NewOrg, Org, Wrong, orgs};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
 use super::integrations::{self, BookingsField};
+use super::{TAG, once};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Parsed, Text, shown};
 use crate::api::language::LANGUAGE;
+use crate::api::openapi::read_by;
+use crate::api::operations::{Operations, Whose};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let config = api.config();
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs",
+        list,
+        ("listOrgs", "The partner's orgs, newest first"),
+        |op| {
+            let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
+            let offset =
+                json!({"type": "integer", "minimum": 0, "maximum": u32::MAX, "default": 0});
+            let op = op.query("limit", limit, "Orgs on a page.");
+            op.query("offset", offset, "Orgs to skip.")
+                .query(
+                    "external_id",
+                    text_schema(),
+                    "Only the org of this external id.",
+                )
+                .query("name", text_schema(), "Only orgs of this name.")
+                .gives::<OrgsView>(200)
+        },
+    );
+
+    of.post_once(
+        "/partner/v1/orgs",
+        once(create),
+        (
+            "createOrg",
+            "Creates an org, at most one for each `external_id`",
+        ),
+        |op| {
+            let body = read_by(|fields| described(config, fields));
+            op.may_refuse(&[502]).body(body).gives::<NewOrgView>(201)
+        },
+    );
+
+    of.get(
+        "/partner/v1/orgs/by-external-id/{externalId}",
+        by_external_id,
+        ("findOrg", "The partner's org with this external id"),
+        |op| op.may_refuse(&[404]).gives::<OrgView>(200),
+    );
+}
 
 /// Orgs on a page when `limit` is absent.
 const DEFAULT_LIMIT: u32 = 50;

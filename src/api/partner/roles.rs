@@ -3,15 +3,37 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use trunkline_store::{Access, Role, logins};
 use uuid::Uuid;
 
+use super::TAG;
 use super::caller::PartnerCaller;
+use crate::api::operations::{Operations, Whose};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs/{orgId}/roles",
+        list,
+        ("listRoles", "Roles for members of the org"),
+        |op| {
+            op.query(
+                "access",
+                json!({"type": "string", "enum": ["write", "read"]}),
+                "Only roles of this access.",
+            )
+            .query("name", text_schema(), "Only roles of this name.")
+            .paged()
+            .gives::<Page<RoleView>>(200)
+        },
+    );
+}
 
 /// A role.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -7,12 +7,50 @@ use serde::Serialize;
 use trunkline_store::{Change, Kind, ListedSession, Tx, sessions};
 use uuid::Uuid;
 
+use super::TAG;
 use super::caller::PartnerCaller;
+use crate::api::operations::{Operations, Whose};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/orgs/{orgId}/sessions",
+        list,
+        (
+            "listDashboardSessions",
+            "Sessions of the org's dashboard, newest first",
+        ),
+        |op| {
+            op.query("email", text_schema(), "Only sessions of this address.")
+                .lists::<DashboardSessionView>()
+        },
+    );
+
+    of.delete(
+        "/partner/v1/orgs/{orgId}/sessions",
+        end_all,
+        (
+            "endDashboardSessions",
+            "Ends all sessions of the org's dashboard",
+        ),
+        |op| op.deletes(),
+    );
+
+    of.delete(
+        "/partner/v1/orgs/{orgId}/sessions/{sessionId}",
+        end_one,
+        (
+            "endDashboardSession",
+            "Ends one session of the org's dashboard",
+        ),
+        |op| op.may_refuse(&[404]).deletes(),
+    );
+}
 
 /// A session of the dashboard.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -4,10 +4,25 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
+use super::TAG;
 use super::caller::PartnerCaller;
+use crate::api::operations::{Operations, Whose};
 use crate::api::query::Query;
 use crate::api::usage::UsageRequest;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, Whose::Partners);
+    of.get(
+        "/partner/v1/usage",
+        show,
+        (
+            "showPartnerUsage",
+            "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
+        ),
+        crate::api::usage::describe,
+    );
+}
 
 /// `GET /partner/v1/usage?start_date&end_date&group_by`
 pub(super) async fn show(

@@ -21,11 +21,14 @@ use uuid::Uuid;
 use super::runtime::RUNTIME;
 use super::sip_uri::{may_call, may_open};
 use super::voices::VoiceId;
-use super::{CALLS_AT_ONCE, READ, WRITE};
+use super::{CALLS_AT_ONCE, OF_ORG, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Bool, Choice, Count, ListOf, NAME, NUMBER, Text};
+use crate::api::idempotency::once;
 use crate::api::language::Tag;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -34,6 +37,66 @@ use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
 use crate::webhooks::Target;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let voices = &api.config().phone.voices;
+    let mut of = api.area("Phone agents", OF_ORG);
+    of.get(
+        "/phone",
+        list,
+        ("listAgents", "The org's agents, newest first"),
+        |op| {
+            op.query(
+                "type",
+                json!({"type": "string", "enum": ["inbound", "outbound"]}),
+                "Only agents of this type.",
+            )
+            .query(
+                "enabled",
+                json!({"type": "boolean"}),
+                "Only agents that are enabled, or that are not.",
+            )
+            .lists::<AgentView>()
+        },
+    );
+
+    of.post_once(
+        "/phone",
+        once(create),
+        ("createAgent", "Creates an agent"),
+        |op| {
+            let body = read_by(|fields| new_agent(fields, voices));
+            op.versioned().makes::<AgentView>(body)
+        },
+    );
+
+    of.get("/phone/{agent_id}", one, ("showAgent", "One agent"), |op| {
+        op.gives_versioned::<AgentView>()
+    });
+
+    of.patch(
+        "/phone/{agent_id}",
+        update,
+        (
+            "updateAgent",
+            "Updates an agent: absent fields are unchanged, `null` clears a field",
+        ),
+        |op| {
+            let body = read_by(|fields| change(fields, voices));
+            op.of_version().body(body).gives_versioned::<AgentView>()
+        },
+    );
+
+    of.delete(
+        "/phone/{agent_id}",
+        delete,
+        (
+            "deleteAgent",
+            "Deletes an agent and frees its numbers; calls that are up continue",
+        ),
+        |op| op.of_version().deletes(),
+    );
+}
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -11,14 +11,80 @@ use uuid::Uuid;
 
 use super::destinations::DestinationView;
 use super::outbound_trunks::OutboundTrunkView;
-use super::{READ, WRITE, agents};
+use super::{OF_ORG, READ, WRITE, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf};
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::version::{IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Assignments", OF_ORG);
+    of.get(
+        "/phone/sip/agents/{agent_id}/config",
+        config,
+        ("showAgentConfig", "Assignments of an agent"),
+        |op| op.gives_versioned::<ConfigView>(),
+    );
+
+    of.put(
+        "/phone/sip/agents/{agent_id}/inbound-numbers",
+        set_inbound_numbers,
+        (
+            "setInboundNumbers",
+            "Replaces the numbers that the agent answers",
+        ),
+        |op| {
+            op.may_refuse(&[409])
+                .of_version()
+                .body(read_by(numbers))
+                .gives_versioned::<ConfigView>()
+        },
+    );
+
+    of.post(
+        "/phone/sip/agents/{agent_id}/inbound-numbers",
+        add_inbound_number,
+        (
+            "addInboundNumber",
+            "Adds a number to those that the agent answers",
+        ),
+        |op| {
+            op.may_refuse(&[409])
+                .of_version()
+                .body(read_by(number))
+                .gives_versioned::<ConfigView>()
+        },
+    );
+
+    of.delete(
+        "/phone/sip/agents/{agent_id}/inbound-numbers/{number_id}",
+        remove_inbound_number,
+        (
+            "removeInboundNumber",
+            "Takes a number from the agent; its others stay",
+        ),
+        |op| op.of_version().deletes(),
+    );
+
+    of.put(
+        "/phone/sip/agents/{agent_id}/outbound-trunk",
+        set_outbound_trunk,
+        (
+            "setOutboundTrunk",
+            "Sets the trunk that the agent dials through; `null` for none",
+        ),
+        |op| {
+            op.of_version()
+                .body(read_by(trunk))
+                .gives_versioned::<ConfigView>()
+        },
+    );
+}
 
 /// Assignments of an agent.
 #[derive(Debug, Serialize, JsonSchema)]

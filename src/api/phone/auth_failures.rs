@@ -3,18 +3,46 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use std::net::IpAddr;
 use trunkline_store::{AuthFailure, auth_failures};
 use uuid::Uuid;
 
-use super::{READ, inbound_trunk};
+use super::{OF_ORG, READ, inbound_trunk};
 use crate::api::caller::Caller;
 use crate::api::field_type::shown;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::log_in;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.get(
+        "/phone/sip/inbound-trunk/auth-failures",
+        list,
+        (
+            "listAuthFailures",
+            "Failed log-ins at the org's trunk, newest first",
+        ),
+        |op| {
+            op.may_refuse(&[404])
+                .query(
+                    "username",
+                    text_schema(),
+                    "Only log-ins under this user name.",
+                )
+                .query(
+                    "source",
+                    json!({"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}),
+                    "Only log-ins from this IP address.",
+                )
+                .lists::<AuthFailureView>()
+        },
+    );
+}
 
 /// A failed log-in as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -8,45 +8,45 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{BotToken, Password, bot_tokens};
 
-use super::{READ, WRITE};
+use super::{OF_ORG, READ, WRITE};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
-use crate::api::openapi::{OpenApiBuilder, read_by};
+use crate::api::idempotency::once;
+use crate::api::openapi::no_fields;
+use crate::api::operations::Operations;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 
-pub(super) fn describe(builder: &mut OpenApiBuilder) {
-    const AT: &str = "/phone/bot-token";
-
-    let mut of = builder.area("Bot token", READ, WRITE);
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Bot token", OF_ORG);
     of.get(
-        AT,
-        "showBotToken",
-        "The token of the org's bots, without its secret",
+        "/phone/bot-token",
+        show,
+        (
+            "showBotToken",
+            "The token of the org's bots, without its secret",
+        ),
         |op| op.may_refuse(&[404]).gives::<BotTokenView>(200),
     );
 
-    of.post(AT, "createBotToken", "Makes the org's first bot token, or the next one; it is shown once", |op| {
+    of.post_once("/phone/bot-token", once(create), ("createBotToken", "Makes the org's first bot token, or the next one; it is shown once"), |op| {
         op.note("The first one signs the handshakes of WebSockets at once. The next one is accepted by the endpoint for bots at once, and signs once it is promoted.")
-            .makes::<NewBotTokenView>(read_by(|fields| fields.done(|| Some(()))))
+            .makes::<NewBotTokenView>(no_fields())
     });
 
-    of.post(
-        &format!("{AT}/promote"),
-        "promoteBotToken",
-        "Has the next token sign; the endpoint for bots accepts the one before for another 24 hours",
-        |op| {
+    of.post("/phone/bot-token/promote", promote, ("promoteBotToken", "Has the next token sign; the endpoint for bots accepts the one before for another 24 hours"), |op| {
             op.may_refuse(&[404, 409])
-                .body(read_by(|fields| fields.done(|| Some(()))))
+                .body(no_fields())
                 .gives::<BotTokenView>(200)
-        },
-    );
-
+        });
     of.delete(
-        AT,
-        "deleteBotToken",
-        "Deletes all bot tokens of the org: they stop working at once",
+        "/phone/bot-token",
+        delete,
+        (
+            "deleteBotToken",
+            "Deletes all bot tokens of the org: they stop working at once",
+        ),
         |op| op.may_refuse(&[404]).deletes(),
     );
 }

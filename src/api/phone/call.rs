@@ -4,15 +4,44 @@ use axum::Json;
 use axum::extract::State;
 use trunkline_store::Kind;
 
+use super::OF_CALLS;
 use super::call_actor::CallActor;
 use super::calls::{CallView, SCOPE, find};
 use super::command_result::CommandResult;
 use super::remote::RemoteCommand;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
+use crate::api::openapi::no_fields;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.get(
+        "/phone/calls/{call_id}",
+        one,
+        ("showCall", "One call"),
+        |op| op.gives::<CallView>(200),
+    );
+
+    of.post(
+        "/phone/calls/{call_id}/hangup",
+        hang_up,
+        (
+            "hangUpCall",
+            "Ends a call on both sides: 202 while its end is not recorded yet",
+        ),
+        |op| {
+            let op = op.org_or_session("calls:write");
+            let op = op.may_refuse(&[409, 503]);
+            op.body(no_fields())
+                .gives::<CallView>(200)
+                .gives::<CallView>(202)
+        },
+    );
+}
 
 /// `GET /phone/calls/{call_id}`
 pub(crate) async fn one(

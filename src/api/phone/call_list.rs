@@ -8,20 +8,70 @@ use std::collections::HashMap;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
+use serde_json::json;
 use trunkline_calls::live::LiveCall;
+use trunkline_model::record::{Direction, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Position};
 use uuid::Uuid;
 
+use super::OF_CALLS;
 use super::call_export::CallExport;
 use super::call_filters::{CallFilters, OLD_NUMBER};
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::export::{self, ExportFormat, ExportRows as _};
 use crate::api::feed_page::FeedPaging;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
-use crate::api::query::Query;
+use crate::api::query::{Query, date_schema};
 use crate::api::{Api, ApiError, accept, deprecation};
+
+/// Note on the list of calls.
+const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has every call that is over, or `limit` of them, in the order in which \
+                      their ends were recorded. Each line has a `cursor`; the lines after it are those of calls whose ends were recorded later. \
+                      None is ever skipped.";
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.get("/phone/calls", list, ("listCalls", "Calls, live ones included, newest first; by `Accept`, ended calls as CSV or JSON lines"), |op| {
+            op.note(EXPORT).query(
+                "agent_id",
+                json!({"type": "string", "format": "uuid"}),
+                "Only calls of this agent.",
+            )
+            .query(
+                "trunk_id",
+                json!({"type": "string", "format": "uuid"}),
+                "Only calls through this inbound or outbound trunk.",
+            )
+            .query_of::<Direction>("direction", "Only calls of this direction.")
+            .query_of::<Status>("status", "Only calls in this state.")
+            .query(
+                "phone_number",
+                // One blank is refused: an unescaped `+` without a number is decoded to that.
+                json!({
+                    "type": "string",
+                    "minLength": 1,
+                    "pattern": r"^([^ \u0000-\u001F\u007F-\u009F]| [^\u0000-\u001F\u007F-\u009F])[^\u0000-\u001F\u007F-\u009F]*$",
+                }),
+                "Only calls from or to this number, as sent or as E.164.",
+            )
+            .query(
+                "start_date",
+                date_schema(),
+                "The earliest start; a date without a time is its beginning, UTC.",
+            )
+            .query(
+                "end_date",
+                date_schema(),
+                "The latest start, inclusive; a date without a time is its end, UTC.",
+            )
+            .lists::<CallView>()
+            .also_as("text/csv")
+            .also_as("application/x-ndjson")
+        });
+}
 
 /// `GET /phone/calls?agent_id&trunk_id&direction&status&phone_number&start_date&end_date&limit&cursor`
 pub(crate) async fn list(

@@ -8,14 +8,25 @@ use trunkline_routing::Decision;
 use trunkline_store::{Call, Explained, Kind, attempts, explained};
 use uuid::Uuid;
 
+use super::OF_CALLS;
 use super::calls::{SCOPE, find};
 use crate::api::caller::Caller;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::call::{self, Explanation};
 use crate::explain::log_in::{self, FailureView};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.get("/phone/calls/{call_id}/routing", routing, ("showRouting", "Explains the routing of a call: the authentication, the decision with its trail and near misses, and all of it in sentences"), |op| {
+            op
+                .note("For a call that was refused before routing, `outcome`, `dialled` and `caller` are `null`.")
+                .gives::<Explanation>(200)
+        });
+}
 
 /// `GET /phone/calls/{call_id}/routing`: the stored decision, the caller's authentication, and all of it in sentences.
 pub(crate) async fn routing(

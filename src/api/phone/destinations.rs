@@ -18,17 +18,121 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::sip_uri::{SIP_URI, may_call};
-use super::{READ, WRITE, agents};
+use super::{OF_ORG, READ, WRITE, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Choice, FieldType as _, ID, NAME, NUMBER, Text};
+use crate::api::idempotency::once;
 use crate::api::object::Object;
+use crate::api::openapi::{Operation, read_by};
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
+
+/// Filters of a list of destinations.
+fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
+    op.query(
+        "type",
+        json!({"type": "string", "enum": ["phone", "sip"]}),
+        "Only destinations of this type.",
+    )
+    .query("name", text_schema(), "Only destinations of this name.")
+}
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Transfer destinations", OF_ORG);
+    of.get(
+        "/phone/sip/transfer-destinations",
+        list,
+        (
+            "listDestinations",
+            "The org's transfer destinations, newest first",
+        ),
+        |op| narrowed_destinations(op).lists::<DestinationView>(),
+    );
+
+    of.post_once(
+        "/phone/sip/transfer-destinations",
+        once(create),
+        (
+            "createDestination",
+            "Creates a destination; names are unique in the org, ignoring case",
+        ),
+        |op| op.versioned().makes::<DestinationView>(read_by(described)),
+    );
+
+    of.get(
+        "/phone/sip/transfer-destinations/{destination_id}",
+        one,
+        ("showDestination", "One destination"),
+        |op| op.gives_versioned::<DestinationView>(),
+    );
+
+    of.patch(
+        "/phone/sip/transfer-destinations/{destination_id}",
+        update,
+        (
+            "updateDestination",
+            "Changes a destination; another `type` needs its `value`",
+        ),
+        |op| {
+            let body = read_by(|fields| change(fields, &ANY));
+            let op = op.may_refuse(&[409]).of_version();
+            op.body(body).gives_versioned::<DestinationView>()
+        },
+    );
+
+    of.delete(
+        "/phone/sip/transfer-destinations/{destination_id}",
+        delete,
+        (
+            "deleteDestination",
+            "Deletes a destination and its assignments",
+        ),
+        |op| op.of_version().deletes(),
+    );
+
+    let mut of = api.area("Assignments", OF_ORG);
+    of.get(
+        "/phone/sip/agents/{agent_id}/transfer-destinations",
+        of_agent,
+        (
+            "listAgentDestinations",
+            "The agent's destinations, newest first",
+        ),
+        |op| narrowed_destinations(op).lists::<DestinationView>(),
+    );
+
+    of.post_once(
+        "/phone/sip/agents/{agent_id}/transfer-destinations",
+        once(assign),
+        (
+            "assignDestination",
+            "Assigns a destination: 200 for an existing one, 201 for a new one",
+        ),
+        |op| {
+            let op = op
+                .of_version()
+                .versioned()
+                .makes::<DestinationView>(read_by(assigned));
+            op.gives::<DestinationView>(200)
+        },
+    );
+
+    of.delete(
+        "/phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}",
+        unassign,
+        (
+            "unassignDestination",
+            "Ends the assignment of a destination",
+        ),
+        |op| op.of_version().deletes(),
+    );
+}
 
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

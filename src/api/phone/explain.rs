@@ -12,17 +12,29 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, Kind, Wrong, explained, inbound_trunks, orgs};
 use uuid::Uuid;
 
-use super::READ;
 use super::call_routing;
 use super::calls::{SCOPE, find};
 use super::commands::outbound::caught_up;
+use super::{OF_ORG, READ};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Parsed, Text};
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::{Api, ApiError, timestamp};
 use crate::explain::captured::CapturedCall;
 use crate::explain::log_in;
 use crate::explain::suggested_commands::{commands, quoted};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.post("/phone/sip/explain", explain, ("explainInvite", "Explains an INVITE as a capture holds it: by the call's record if there is one, otherwise by today's directory; changes nothing"), |op| {
+            op
+                .org_with(&[READ, super::calls::SCOPE])
+                .body(read_by(read_request))
+                .gives::<ExplainedInviteView>(200)
+        });
+}
 
 /// Maximum difference between the clock of a capture and that of this node.
 const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);

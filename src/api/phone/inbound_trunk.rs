@@ -19,16 +19,124 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
-use super::{CALLS_AT_ONCE, READ, WRITE};
+use super::{CALLS_AT_ONCE, OF_ORG, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Bool, Choice, ListOf, NAME, NETWORK, NUMBER, Parsed};
+use crate::api::idempotency::once;
+use crate::api::openapi::{no_fields, read_by};
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.get(
+        "/phone/sip/inbound-trunk",
+        show,
+        ("showInboundTrunk", "The org's trunk"),
+        |op| {
+            op.may_refuse(&[404])
+                .note("`auth_password` is `null` for keys without `phone:write`.")
+                .gives_versioned::<InboundTrunkView>()
+        },
+    );
+
+    of.post_once(
+        "/phone/sip/inbound-trunk",
+        once(create),
+        (
+            "createInboundTrunk",
+            "Creates the org's trunk; without `phone_numbers` it lists every verified number",
+        ),
+        |op| op.versioned().makes::<InboundTrunkView>(read_by(new_trunk)),
+    );
+
+    of.patch(
+        "/phone/sip/inbound-trunk",
+        update,
+        (
+            "updateInboundTrunk",
+            "Updates the trunk; `phone_numbers` replaces the list",
+        ),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .body(read_by(change))
+                .gives_versioned::<InboundTrunkView>()
+        },
+    );
+
+    of.delete(
+        "/phone/sip/inbound-trunk",
+        delete,
+        (
+            "deleteInboundTrunk",
+            "Deletes the trunk: its credentials stop working",
+        ),
+        |op| op.may_refuse(&[404]).of_version().deletes(),
+    );
+
+    of.post(
+        "/phone/sip/inbound-trunk/phone-numbers",
+        add_numbers,
+        (
+            "addTrunkNumbers",
+            "Adds numbers to the list; listed ones change nothing",
+        ),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .body(read_by(more_numbers))
+                .gives_versioned::<InboundTrunkView>()
+        },
+    );
+
+    of.delete(
+        "/phone/sip/inbound-trunk/phone-numbers/{phone_number}",
+        remove_number,
+        ("removeTrunkNumber", "Removes a number from the list"),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .gives_versioned::<InboundTrunkView>()
+        },
+    );
+
+    of.post(
+        "/phone/sip/inbound-trunk/sync",
+        sync,
+        (
+            "syncTrunkNumbers",
+            "Lists every verified number and removes those that are no longer verified",
+        ),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .body(no_fields())
+                .gives_versioned::<SyncedView>()
+        },
+    );
+
+    of.post_once(
+        "/phone/sip/inbound-trunk/rotate-credentials",
+        once(rotate_credentials),
+        (
+            "rotateTrunkCredentials",
+            "Creates new credentials; the last ten old ones work for another 24 hours",
+        ),
+        |op| {
+            op.may_refuse(&[404])
+                .of_version()
+                .body(no_fields())
+                .gives_versioned::<InboundTrunkView>()
+        },
+    );
+}
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -9,19 +9,66 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use trunkline_routing::E164;
 use trunkline_store::{Kind, Number, numbers};
 use uuid::Uuid;
 
-use super::{READ, WRITE};
+use super::{OF_ORG, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::NUMBER;
+use crate::api::idempotency::once;
+use crate::api::openapi::{Operation, read_by};
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
+
+/// Describes a list of numbers with its filters; the org's list and the partner's are alike.
+pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
+    op.query(
+        "verified",
+        json!({"type": "boolean"}),
+        "Only numbers that are verified, or that are not.",
+    )
+    .query(
+        "phone_number",
+        json!({"type": "string", "pattern": E164::PATTERN}),
+        "Only this number.",
+    )
+    .lists::<NumberView>()
+}
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Numbers", OF_ORG);
+    of.get(
+        "/phone/numbers",
+        list,
+        (
+            "listNumbers",
+            "The org's numbers, verified or not, newest first",
+        ),
+        lists_numbers,
+    );
+
+    of.post_once("/phone/numbers", once(create), ("createNumber", "Adds a number, unverified until the operator, the partner or a spoken code verifies it"), |op| op.makes::<NumberView>(read_by(named)));
+    of.get(
+        "/phone/numbers/{number_id}",
+        one,
+        ("showNumber", "A phone number of the org"),
+        |op| op.gives::<NumberView>(200),
+    );
+
+    of.delete(
+        "/phone/numbers/{number_id}",
+        delete,
+        ("deleteNumber", "Deletes a number and ends its assignment"),
+        |op| op.deletes(),
+    );
+}
 
 /// A phone number as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

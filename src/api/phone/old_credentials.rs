@@ -7,13 +7,37 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{OldPair, Tx, Versioned, inbound_trunks, old_pairs};
 
-use super::{READ, WRITE};
+use super::{OF_ORG, READ, WRITE};
 use crate::api::caller::Caller;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, Success};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.get(
+        "/phone/sip/inbound-trunk/old-credentials",
+        list,
+        (
+            "listOldCredentials",
+            "Old user names that still work after a rotation, with their expiry",
+        ),
+        |op| op.may_refuse(&[404]).lists::<OldPairView>(),
+    );
+
+    of.delete(
+        "/phone/sip/inbound-trunk/old-credentials",
+        end,
+        (
+            "endOldCredentials",
+            "Ends the credentials from before a rotation at once",
+        ),
+        |op| op.may_refuse(&[404]).of_version().deletes(),
+    );
+}
 
 /// A pair from before a rotation.
 #[derive(Debug, Serialize, JsonSchema)]

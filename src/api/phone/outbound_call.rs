@@ -8,12 +8,32 @@ use trunkline_routing::E164;
 use trunkline_store::Kind;
 
 use super::command_result::CommandResult;
-use super::commands::outbound::{begin, caught_up};
-use super::remote;
+use super::commands::outbound::{PlacedView, begin, caught_up};
+use super::{OF_CALLS, remote};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Count, FreeObject, NUMBER, Text, id};
+use crate::api::idempotency::call_once;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.post_once(
+        "/phone/outbound-call",
+        call_once(place),
+        (
+            "placeCall",
+            "Calls a number through the agent's trunk; the call shows its progress",
+        ),
+        |op| {
+            let body = read_by(read_request);
+            let op = op.makes::<PlacedView>(body);
+            op.may_refuse(&[404, 503])
+        },
+    );
+}
 
 const RINGING: Count = Count::new(1..=600);
 const DURATION: Count = Count::new(1..=604_800);

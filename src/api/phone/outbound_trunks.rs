@@ -24,19 +24,86 @@ use uuid::Uuid;
 
 use super::sip_uri::may_name;
 use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
-use super::{CALLS_AT_ONCE, READ, WRITE};
+use super::{CALLS_AT_ONCE, OF_ORG, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{
     Bool, Choice, Count, FieldType as _, ListOf, NAME, NUMBER, Parsed, Text,
 };
+use crate::api::idempotency::once;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Outbound trunks", OF_ORG);
+    of.get(
+        "/phone/sip/outbound-trunks",
+        list,
+        (
+            "listOutboundTrunks",
+            "The org's outbound trunks, newest first",
+        ),
+        |op| {
+            op.query("name", text_schema(), "Only trunks of this name.")
+                .query(
+                    "transport",
+                    json!({"type": "string", "enum": ["udp", "tcp", "tls"]}),
+                    "Only trunks of this transport.",
+                )
+                .lists::<OutboundTrunkView>()
+        },
+    );
+
+    of.post_once(
+        "/phone/sip/outbound-trunks",
+        once(create),
+        (
+            "createOutboundTrunk",
+            "Creates an outbound trunk; its password is never returned",
+        ),
+        |op| {
+            op.versioned()
+                .makes::<OutboundTrunkView>(read_by(new_trunk))
+        },
+    );
+
+    of.get(
+        "/phone/sip/outbound-trunks/{trunk_id}",
+        one,
+        ("showOutboundTrunk", "One outbound trunk"),
+        |op| op.gives_versioned::<OutboundTrunkView>(),
+    );
+
+    of.patch(
+        "/phone/sip/outbound-trunks/{trunk_id}",
+        update,
+        (
+            "renameOutboundTrunk",
+            "Updates the name, the transfer method or the digest settings of an outbound trunk",
+        ),
+        |op| {
+            let op = op.of_version().body(read_by(change));
+            op.gives_versioned::<OutboundTrunkView>()
+        },
+    );
+
+    of.delete(
+        "/phone/sip/outbound-trunks/{trunk_id}",
+        delete,
+        (
+            "deleteOutboundTrunk",
+            "Deletes an outbound trunk that no agent uses",
+        ),
+        |op| op.may_refuse(&[409]).of_version().deletes(),
+    );
+}
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -15,45 +15,49 @@ use trunkline_net::media::{Clip, wav};
 use trunkline_store::{Kind, Prompt, prompts};
 use uuid::Uuid;
 
-use super::{READ, WRITE};
+use super::{OF_ORG, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{NAME, Parsed};
-use crate::api::openapi::{OpenApiBuilder, read_by};
+use crate::api::idempotency::once;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success, accept};
 
-pub(super) fn describe(builder: &mut OpenApiBuilder) {
-    const AT: &str = "/phone/prompts";
-    const ONE: &str = "/phone/prompts/{prompt_id}";
-
-    let mut of = builder.area("Prompts", READ, WRITE);
-    of.get(AT, "listPrompts", "The org's prompts, newest first", |op| {
-        op.query("name", text_schema(), "Only the prompt of this name.")
-            .lists::<PromptView>()
-    });
-
-    of.post(
-        AT,
-        "createPrompt",
-        "Uploads a prompt of at most 60 s; it is converted once to what telephones play",
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Prompts", OF_ORG);
+    of.get(
+        "/phone/prompts",
+        list,
+        ("listPrompts", "The org's prompts, newest first"),
         |op| {
-            op.note("Accepted are WAV files of PCM (8, 16, 24 and 32 bits), 32-bit floats, A-law and µ-law, with one channel or two, of 8 to 48 kHz. As µ-law of 8 kHz a minute fits into a body of 1 MiB.")
-                .makes::<PromptView>(read_by(described))
+            op.query("name", text_schema(), "Only the prompt of this name.")
+                .lists::<PromptView>()
         },
     );
 
-    of.get(ONE, "showPrompt", "One prompt", |op| {
-        op.gives::<PromptView>(200)
-    });
+    of.post_once("/phone/prompts", once(create), ("createPrompt", "Uploads a prompt of at most 60 s; it is converted once to what telephones play"), |op| {
+            op.note("Accepted are WAV files of PCM (8, 16, 24 and 32 bits), 32-bit floats, A-law and µ-law, with one channel or two, of 8 to 48 kHz. As µ-law of 8 kHz a minute fits into a body of 1 MiB.")
+                .makes::<PromptView>(read_by(described))
+        });
+    of.get(
+        "/phone/prompts/{prompt_id}",
+        one,
+        ("showPrompt", "One prompt"),
+        |op| op.gives::<PromptView>(200),
+    );
 
     of.get(
-        &format!("{ONE}/audio"),
-        "downloadPrompt",
-        "The audio as callers hear it: a WAV file of µ-law, 8 kHz",
+        "/phone/prompts/{prompt_id}/audio",
+        audio,
+        (
+            "downloadPrompt",
+            "The audio as callers hear it: a WAV file of µ-law, 8 kHz",
+        ),
         |op| {
             op.note("With `Accept: application/octet-stream` the same octets have that type.")
                 .gives_text(200, WAV)
@@ -62,9 +66,9 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
     );
 
     of.delete(
-        ONE,
-        "deletePrompt",
-        "Deletes a prompt that no agent plays",
+        "/phone/prompts/{prompt_id}",
+        delete,
+        ("deletePrompt", "Deletes a prompt that no agent plays"),
         |op| op.may_refuse(&[409]).deletes(),
     );
 }

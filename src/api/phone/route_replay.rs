@@ -8,18 +8,35 @@ use axum::extract::State;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Kind, explained};
 
-use super::READ;
 use super::calls::SCOPE;
 use super::commands::outbound::caught_up;
 use super::inbound_trunk::COUNTRY;
+use super::{OF_ORG, READ};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Bool, Choice, Count, ID, ListOf, NUMBER, Parsed};
 use crate::api::object::Object;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::time;
 use crate::api::{Api, ApiError};
 use crate::explain::change::{AgentChange, Change, NumberChange, TrunkChange};
 use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.post("/phone/sip/route-replay", decide, ("replayRoutes", "Routes the inbound calls of a period again, by today's directory or a changed one; changes nothing"), |op| {
+            op
+                .org_with(&[READ, SCOPE])
+                .note(
+                    "Without `start_date` the 24 hours before `end_date` are replayed, at most 92 days; \
+                     without `limit` the newest 1,000 calls. `changes` says how the directory differs from today's: what it names \
+                     is changed, all else stays.",
+                )
+                .body(read_by(read_request))
+                .gives::<ReplayView>(200)
+        });
+}
 
 /// Default length of the period.
 const PERIOD: Duration = Duration::from_secs(24 * 3_600);

@@ -7,13 +7,32 @@ use trunkline_routing::{Decision, Facts, Org, decide as decided};
 use trunkline_store::Kind;
 use uuid::Uuid;
 
-use super::READ;
 use super::commands::outbound::caught_up;
+use super::{OF_ORG, READ};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf, Text};
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Inbound trunk", OF_ORG);
+    of.post(
+        "/phone/sip/route-test",
+        decide,
+        (
+            "testRoute",
+            "Tells which agent would take a call, and why; places no call",
+        ),
+        |op| {
+            op.org(READ)
+                .body(read_by(read_request))
+                .gives::<DecisionView>(200)
+        },
+    );
+}
 
 /// Request for a test.
 pub(super) struct RouteTestRequest {

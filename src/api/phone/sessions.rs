@@ -22,16 +22,28 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use super::OF_CALLS;
 use super::agents::AgentView;
 use crate::api::caller::{Caller, credential};
 use crate::api::connection_limiter::Proof;
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
+use crate::api::operations::Operations;
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, dashboard_session};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.get(
+        "/phone/sessions/{session_id}",
+        show,
+        ("showSession", "Context of a call for its agent's runtime"),
+        |op| op.org_or_session("calls:read").gives::<SessionView>(200),
+    );
+}
 
 /// Authenticated reader of a session.
 #[derive(Debug)]

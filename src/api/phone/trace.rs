@@ -18,6 +18,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Kind};
 use uuid::Uuid;
 
+use super::OF_CALLS;
 use super::call_routing::{attempts, decision, mismatch};
 use super::calls::{SCOPE, find};
 use super::commands::trace::{ReadTrace, read_relayed};
@@ -26,6 +27,7 @@ use super::media_reach::unreachable;
 use super::media_rows::media_rows;
 use super::remote::RemoteCommand;
 use crate::api::caller::Caller;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -35,6 +37,17 @@ use crate::traces::pcap;
 use crate::traces::show::{Rung, ladder, summary};
 use crate::traces::svg::svg;
 use crate::traces::tag_mask::hide_tags;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.get("/phone/calls/{call_id}/trace", show, ("showTrace", "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder, a picture of it or a pcap"), |op| {
+            op.may_refuse(&[409, 503])
+                .gives::<TraceView>(200)
+                .also_as("text/plain")
+                .also_as("image/svg+xml")
+                .also_as("application/vnd.tcpdump.pcap")
+        });
+}
 
 /// Scope that shows tags: a peer that knows the tags of a call can send requests inside it.
 const CHANGES: &str = "calls:write";

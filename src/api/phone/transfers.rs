@@ -9,11 +9,32 @@ use super::call_actor::CallActor;
 use super::calls::find;
 use super::command_result::CommandResult;
 use super::remote::RemoteCommand;
+use super::{OF_CALLS, TransferView};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{FieldType as _, ID, NAME};
 use crate::api::handoff_analytics::report;
+use crate::api::idempotency::call_once_for;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Calls", OF_CALLS);
+    of.post_once(
+        "/phone/calls/{call_id}/transfer",
+        call_once_for::<CallActor, _>(create),
+        (
+            "transferCall",
+            "Transfers the caller to a destination of the agent; the call shows the outcome",
+        ),
+        |op| {
+            let body = read_by(read_request);
+            let op = op.org_or_session("calls:write");
+            op.body(body).may_refuse(&[503]).gives::<TransferView>(202)
+        },
+    );
+}
 
 /// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202
 /// with the transfer; the call shows the outcome. 400 for a destination that the call's agent doesn't have; 409 for a

@@ -3,13 +3,32 @@
 use axum::extract::State;
 use serde_json::{Value, json};
 
-use super::READ;
+use super::{OF_ORG, READ};
 use crate::api::caller::Caller;
 use crate::api::field_type::{FieldType, shown};
+use crate::api::operations::Operations;
 use crate::api::page::{self, Page};
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError};
 use crate::config::Voice;
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let _voices = &api.config().phone.voices;
+    let mut of = api.area("Phone agents", OF_ORG);
+    of.get(
+        "/phone/voices",
+        list,
+        ("listVoices", "The voices that agents may have"),
+        |op| {
+            op.query(
+                "language",
+                text_schema(),
+                "Only voices of this language code.",
+            )
+            .lists::<Voice>()
+        },
+    );
+}
 
 /// `GET /phone/voices?limit&cursor`, in the operator's order. The cursor is the last voice seen.
 pub(crate) async fn list(

@@ -11,14 +11,54 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::own::{SCOPE, find};
+use super::{OF_ORG, TAG};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::field_type::Choice;
+use crate::api::openapi::no_fields;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area(TAG, OF_ORG);
+    of.get(
+        "/webhooks/{webhook_id}/deliveries",
+        list,
+        (
+            "listDeliveries",
+            "Deliveries, sent and pending, newest first",
+        ),
+        |op| {
+            op.query_of::<trunkline_store::DeliveryState>(
+                "status",
+                "Only deliveries in this state.",
+            )
+            .paged()
+            .gives::<Page<DeliveryView>>(200)
+        },
+    );
+
+    of.get(
+        "/webhooks/{webhook_id}/deliveries/{delivery_id}",
+        one,
+        ("showDelivery", "One delivery with its event"),
+        |op| op.gives::<WholeView>(200),
+    );
+
+    of.post(
+        "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+        redeliver,
+        ("redeliver", "Sends the event of a delivery again"),
+        |op| {
+            let op = op.may_refuse(&[409]).body(no_fields());
+            op.gives::<DeliveryView>(200)
+        },
+    );
+}
 
 const STATE: Choice<DeliveryState> = Choice(&[
     ("pending", DeliveryState::Pending),

@@ -6,7 +6,6 @@ mod own;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -16,159 +15,108 @@ use uuid::Uuid;
 use super::body::{Body, Fields};
 use super::caller::Caller;
 use super::field_type::{Bool, Choice, ListOf, Text};
-use super::idempotency::once;
-use super::openapi::{OpenApiBuilder, read_by};
+use super::operations::Whose;
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::phone::EVENT_TYPES;
-use super::query::{Query, text_schema};
-use super::routes::Routes;
+use super::query::Query;
 use super::time::written;
 use super::version::{HasVersion, IfMatch, Tagged};
 use super::{Api, ApiError, Success};
+use crate::api::idempotency::once;
+use crate::api::openapi::{no_fields, read_by};
+use crate::api::operations::Operations;
+use crate::api::query::text_schema;
 use crate::config::Config;
 use crate::webhooks::{Target, new_secret};
 use own::{SCOPE, find};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let config = api.config();
+    deliveries::operations(api);
+    let mut of = api.area(TAG, OF_ORG);
+    of.get(
+        "/webhooks",
+        list,
+        ("listWebhooks", "The org's webhooks, newest first"),
+        |op| {
+            op.query(
+                "enabled",
+                json!({"type": "boolean"}),
+                "Only webhooks that are enabled, or that are not.",
+            )
+            .query("url", text_schema(), "Only webhooks of this URL.")
+            .paged()
+            .gives::<Page<WebhookView>>(200)
+        },
+    );
+
+    of.post_once(
+        "/webhooks",
+        once(create),
+        (
+            "createWebhook",
+            "Creates a webhook; its secret is shown once",
+        ),
+        |op| {
+            let body = read_by(|fields| new_webhook(config, fields));
+            op.body(body).versioned().gives::<SecretView>(201)
+        },
+    );
+
+    of.get(
+        "/webhooks/{webhook_id}",
+        one,
+        ("showWebhook", "One webhook"),
+        |op| op.gives_versioned::<WebhookView>(),
+    );
+
+    of.patch(
+        "/webhooks/{webhook_id}",
+        update,
+        (
+            "updateWebhook",
+            "Updates a webhook: absent fields are unchanged",
+        ),
+        |op| {
+            let body = read_by(|fields| change(config, fields));
+            let op = op.of_version();
+            op.body(body).gives_versioned::<WebhookView>()
+        },
+    );
+
+    of.delete(
+        "/webhooks/{webhook_id}",
+        delete,
+        ("deleteWebhook", "Deletes a webhook and its deliveries"),
+        |op| op.of_version().deletes(),
+    );
+
+    of.post_once(
+        "/webhooks/{webhook_id}/rotate-secret",
+        once(rotate),
+        (
+            "rotateWebhookSecret",
+            "Creates a new secret; for a day both sign",
+        ),
+        |op| {
+            op.of_version()
+                .body(no_fields())
+                .gives_versioned::<SecretView>()
+        },
+    );
+}
 
 const TYPES: ListOf<Choice<EventType>> =
     ListOf::new(Choice(&EVENT_TYPES), 0..=EventType::ALL.len());
 const URL: Text = Text::line(1..=2048);
 const DESCRIPTION: Text = Text::line(0..=500);
 
-pub(super) fn router() -> Routes {
-    Routes::new()
-        .route("/", get(list).post(once(create)))
-        .route("/{webhook_id}", get(one).patch(update).delete(delete))
-        .route("/{webhook_id}/rotate-secret", post(once(rotate)))
-        .route("/{webhook_id}/deliveries", get(deliveries::list))
-        .route(
-            "/{webhook_id}/deliveries/{delivery_id}",
-            get(deliveries::one),
-        )
-        .route(
-            "/{webhook_id}/deliveries/{delivery_id}/redeliver",
-            post(deliveries::redeliver),
-        )
-}
-
-pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
-    const TAG: &str = "Webhooks";
-    const AT: &str = "/webhooks";
-    const ONE: &str = "/webhooks/{webhook_id}";
-    let beneath = |rest: &str| format!("{ONE}/{rest}");
-    let nothing = || read_by(|fields| fields.done(|| Some(())));
-
-    builder.add(
-        "get",
-        AT,
-        "listWebhooks",
-        "The org's webhooks, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(SCOPE)
-                .query(
-                    "enabled",
-                    json!({"type": "boolean"}),
-                    "Only webhooks that are enabled, or that are not.",
-                )
-                .query("url", text_schema(), "Only webhooks of this URL.")
-                .paged()
-                .gives::<Page<WebhookView>>(200)
-        },
-    );
-
-    builder.add(
-        "post",
-        AT,
-        "createWebhook",
-        "Creates a webhook; its secret is shown once",
-        |op| {
-            let body = read_by(|fields| new_webhook(config, fields));
-            op.tag(TAG)
-                .org(SCOPE)
-                .once()
-                .body(body)
-                .versioned()
-                .gives::<SecretView>(201)
-        },
-    );
-
-    builder.add("get", ONE, "showWebhook", "One webhook", |op| {
-        op.tag(TAG).org(SCOPE).gives_versioned::<WebhookView>()
-    });
-
-    builder.add(
-        "patch",
-        ONE,
-        "updateWebhook",
-        "Updates a webhook: absent fields are unchanged",
-        |op| {
-            let body = read_by(|fields| change(config, fields));
-            let op = op.tag(TAG).org(SCOPE).of_version();
-            op.body(body).gives_versioned::<WebhookView>()
-        },
-    );
-
-    builder.add(
-        "delete",
-        ONE,
-        "deleteWebhook",
-        "Deletes a webhook and its deliveries",
-        |op| op.tag(TAG).org(SCOPE).of_version().deletes(),
-    );
-
-    builder.add(
-        "post",
-        &beneath("rotate-secret"),
-        "rotateWebhookSecret",
-        "Creates a new secret; for a day both sign",
-        |op| {
-            op.tag(TAG)
-                .org(SCOPE)
-                .of_version()
-                .once()
-                .body(nothing())
-                .gives_versioned::<SecretView>()
-        },
-    );
-
-    builder.add(
-        "get",
-        &beneath("deliveries"),
-        "listDeliveries",
-        "Deliveries, sent and pending, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(SCOPE)
-                .query_of::<trunkline_store::DeliveryState>(
-                    "status",
-                    "Only deliveries in this state.",
-                )
-                .paged()
-                .gives::<Page<deliveries::DeliveryView>>(200)
-        },
-    );
-
-    let delivery = "deliveries/{delivery_id}";
-    builder.add(
-        "get",
-        &beneath(delivery),
-        "showDelivery",
-        "One delivery with its event",
-        |op| op.tag(TAG).org(SCOPE).gives::<deliveries::WholeView>(200),
-    );
-
-    builder.add(
-        "post",
-        &beneath(&format!("{delivery}/redeliver")),
-        "redeliver",
-        "Sends the event of a delivery again",
-        |op| {
-            let op = op.tag(TAG).org(SCOPE).may_refuse(&[409]).body(nothing());
-            op.gives::<deliveries::DeliveryView>(200)
-        },
-    );
-}
+const TAG: &str = "Webhooks";
+const OF_ORG: Whose = Whose::Orgs {
+    read: SCOPE,
+    write: SCOPE,
+};
 
 /// A webhook as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -15,13 +15,45 @@ use serde_json::{Map, Value, json};
 use trunkline_store::{Acting, Contact, ContactDetails};
 use uuid::Uuid;
 
+use super::OF_ORG;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::email::EMAIL;
 use crate::api::field_type::{FieldType as _, FreeObject, ID, ListOf, Text};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::{Api, ApiError, token};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Widget contacts", OF_ORG);
+    of.post(
+        "/widget/authenticate-user",
+        by_addresses,
+        (
+            "authenticateUser",
+            "Creates a token for the visitor with this e-mail address or phone number",
+        ),
+        |op| {
+            let body = read_by(addressed);
+            op.body(body).may_refuse(&[409]).gives::<Identity>(200)
+        },
+    );
+
+    of.post(
+        "/widget/authenticate-user-by-external-id",
+        by_external_id,
+        (
+            "authenticateUserByExternalId",
+            "Creates a token for the visitor with this external id",
+        ),
+        |op| {
+            let body = read_by(identified);
+            op.body(body).may_refuse(&[409]).gives::<Identity>(200)
+        },
+    );
+}
 
 /// Scope of both variants, because both create identities.
 pub(super) const SCOPE: &str = "widget:write";

@@ -8,14 +8,64 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use trunkline_store::{Contact, ContactSearch, Kind, of_contact};
 
+use super::OF_ORG;
 use super::authenticate::{self, SCOPE};
 use super::me::ContactView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
+use crate::api::openapi::read_by;
+use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
-use crate::api::query::Query;
+use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Widget contacts", OF_ORG);
+    of.get(
+        "/widget/contacts",
+        list,
+        ("listContacts", "The org's contacts, newest first"),
+        |op| {
+            op.query(
+                "external_id",
+                text_schema(),
+                "Only the contact with this external id.",
+            )
+            .query(
+                "email",
+                text_schema(),
+                "Only contacts with this e-mail address, in any case.",
+            )
+            .query(
+                "phone",
+                text_schema(),
+                "Only contacts with this phone number, in any notation.",
+            )
+            .lists::<ContactView>()
+        },
+    );
+
+    of.get(
+        "/widget/contacts/{contact_id}",
+        show,
+        ("showContact", "A contact with all its data"),
+        |op| op.gives::<WholeContactView>(200),
+    );
+
+    of.patch(
+        "/widget/contacts/{contact_id}",
+        update,
+        (
+            "updateContact",
+            "Updates the contact: `null` clears a detail, absent fields are unchanged",
+        ),
+        |op| {
+            let body = read_by(authenticate::changed);
+            op.body(body).gives::<WholeContactView>(200)
+        },
+    );
+}
 
 /// A contact with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]

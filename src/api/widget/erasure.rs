@@ -10,12 +10,37 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::authenticate;
+use super::{OF_ORG, authenticate};
 use crate::api::caller::Caller;
+use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Widget contacts", OF_ORG);
+    of.delete(
+        "/widget/contacts/{contact_id}",
+        erase,
+        (
+            "eraseContact",
+            "Erases a contact and all its data; answers the state of the erasure, or its receipt",
+        ),
+        |op| {
+            op.org_with(&SCOPES)
+                .may_refuse(&[409])
+                .gives::<ErasureView>(200)
+        },
+    );
+
+    of.get(
+        "/widget/erasures/{erasure_id}",
+        show,
+        ("showErasure", "State of an erasure, and its receipt"),
+        |op| op.gives::<ErasureView>(200),
+    );
+}
 
 /// Scopes of everything that an erasure changes.
 pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:write", "handoff:write"];

@@ -8,15 +8,29 @@ use serde::Serialize;
 use trunkline_store::{ContactCall, of_contact};
 use uuid::Uuid;
 
-use super::authenticate;
 use super::contacts::{WholeContactView, find};
+use super::{OF_ORG, authenticate};
 use crate::api::caller::Caller;
 use crate::api::handoff_analytics::HandoffView;
+use crate::api::operations::Operations;
 use crate::api::page::Paging;
 use crate::api::path::Named;
 use crate::api::phone::{CallView, TransferView};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
+
+pub(super) fn operations(api: &mut Operations<'_>) {
+    let mut of = api.area("Widget contacts", OF_ORG);
+    of.get(
+        "/widget/contacts/{contact_id}/export",
+        show,
+        (
+            "exportContact",
+            "All data of a contact, with its calls in pages",
+        ),
+        |op| op.org_with(&SCOPES).paged().gives::<ExportView>(200),
+    );
+}
 
 /// Scopes of everything that an export holds.
 pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:read", "handoff:read"];

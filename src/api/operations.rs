@@ -1,0 +1,154 @@
+//! The API's operations, each declared once, beside its handler: a declaration makes the route and the operation of the OpenAPI document, from which
+//! the command line and the page of the API are made.
+
+use axum::handler::Handler;
+use axum::routing::MethodRouter;
+
+use serde_json::Value;
+
+use super::Api;
+use super::idempotency::Idempotent;
+use super::openapi::{OpenApiBuilder, Operation};
+use super::routes::Routes;
+use crate::config::Config;
+
+/// Operations under construction.
+pub(super) struct Operations<'c> {
+    config: &'c Config,
+    routes: Routes,
+    /// `None` where only the routes are wanted.
+    document: Option<OpenApiBuilder>,
+}
+
+/// Whose the operations of an area are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Whose {
+    /// For everybody.
+    Anyones,
+    /// An org's, with a scope for reading and one for changes.
+    Orgs {
+        read: &'static str,
+        write: &'static str,
+    },
+    /// A partner's.
+    Partners,
+    /// A widget visitor's.
+    Visitors,
+    /// The operator's, on the control socket.
+    Operators,
+}
+
+/// Operations of one subject, which is a tag in the document.
+pub(super) struct Area<'o, 'c> {
+    all: &'o mut Operations<'c>,
+    tag: &'static str,
+    whose: Whose,
+}
+
+impl<'c> Operations<'c> {
+    /// Starts a list of routes.
+    pub(super) fn routes(config: &'c Config) -> Self {
+        Self {
+            config,
+            routes: Routes::new(),
+            document: None,
+        }
+    }
+
+    /// Starts a list that is described as well.
+    pub(super) fn described(config: &'c Config) -> Self {
+        Self {
+            document: Some(OpenApiBuilder::new()),
+            ..Self::routes(config)
+        }
+    }
+
+    pub(super) const fn config(&self) -> &'c Config {
+        self.config
+    }
+
+    pub(super) const fn area(&mut self, tag: &'static str, whose: Whose) -> Area<'_, 'c> {
+        Area {
+            all: self,
+            tag,
+            whose,
+        }
+    }
+
+    /// Adds a path that the document leaves out.
+    pub(super) fn undescribed(&mut self, path: &str, methods: MethodRouter<Api>) {
+        self.routes.add(path, methods);
+    }
+
+    /// The routes of the operations.
+    pub(super) fn into_routes(self) -> Routes {
+        self.routes
+    }
+
+    /// The operations as an OpenAPI document, without any if they weren't described.
+    pub(super) fn into_document(self) -> Value {
+        let document = self.document.unwrap_or_else(OpenApiBuilder::new);
+        document.finish(self.config)
+    }
+}
+
+/// Defines a method of [`Area`] for each HTTP method.
+macro_rules! methods {
+    ($($method:ident),*) => {
+        impl Area<'_, '_> {$(
+            /// Declares an operation of this method: its path, its handler, its id in the document, a summary of one sentence, and what else the
+            /// document says of it.
+            pub(super) fn $method<H: Handler<T, Api>, T: 'static>(
+                &mut self,
+                path: &str,
+                handler: H,
+                (id, summary): (&str, &str),
+                describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
+            ) {
+                let route = axum::routing::$method(handler);
+                self.add((stringify!($method), path), route, (id, summary), describe);
+            }
+        )*}
+    };
+}
+methods!(get, post, put, patch, delete);
+
+impl Area<'_, '_> {
+    /// Declares a `POST` that takes `Idempotency-Key`.
+    pub(super) fn post_once<C, H, T: 'static>(
+        &mut self,
+        path: &str,
+        handler: Idempotent<C, H>,
+        named: (&str, &str),
+        describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
+    ) where
+        Idempotent<C, H>: Handler<T, Api>,
+    {
+        self.post(path, handler, named, |operation| describe(operation).once());
+    }
+
+    fn add(
+        &mut self,
+        (method, path): (&str, &str),
+        route: MethodRouter<Api>,
+        (id, summary): (&str, &str),
+        describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
+    ) {
+        self.all.routes.add(path, route);
+        let Some(document) = &mut self.all.document else {
+            return;
+        };
+        let (tag, whose) = (self.tag, self.whose);
+        document.add(method, path, id, summary, |operation| {
+            let operation = operation.tag(tag);
+            describe(match whose {
+                Whose::Anyones => operation.public(),
+                Whose::Orgs { read, .. } if method == "get" => operation.org(read),
+                Whose::Orgs { write, .. } => operation.org(write),
+                Whose::Partners => operation.partner(),
+                Whose::Visitors => operation.visitor(),
+                Whose::Operators => operation,
+            })
+        });
+    }
+}
