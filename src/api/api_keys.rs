@@ -15,7 +15,7 @@ use super::caller::Caller;
 use super::field_type::{Choice, ListOf, NAME, Parsed, Text};
 use super::idempotency::once;
 use super::openapi::read_by;
-use super::operations::{Operations, Whose};
+use super::operations::{Audience, Operations};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::{Query, text_schema};
@@ -50,7 +50,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 
 /// Scope that every endpoint here requires.
 const SCOPE: &str = "keys:write";
-const OF_ORG: Whose = Whose::Orgs {
+const OF_ORG: Audience = Audience::Org {
     read: SCOPE,
     write: SCOPE,
 };

@@ -20,7 +20,7 @@ use super::export::{self, Batch, ExportFormat, ExportRow, ExportRows};
 use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;
-use super::operations::{Operations, Whose};
+use super::operations::{Audience, Operations};
 use super::page::Page;
 use super::query::{Query, date_schema};
 use super::time::{self, written};
@@ -28,7 +28,7 @@ use super::{Api, ApiError, accept};
 
 /// Declares the org's log, at the top and below `/phone` for clients from before.
 pub(super) fn of_org_operations(api: &mut Operations<'_>) {
-    let whose = Whose::Orgs {
+    let whose = Audience::Org {
         read: SCOPE,
         write: SCOPE,
     };

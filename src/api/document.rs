@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
 use super::openapi::{Rendered, page};
-use super::operations::{Operations, Whose};
+use super::operations::{Audience, Operations};
 use super::query::Query;
 use super::{Api, ApiError};
 use crate::config::Config;
@@ -27,7 +27,7 @@ pub(crate) fn operators_document(config: &Config) -> Value {
 }
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Service", Whose::Anyones);
+    let mut of = api.area("Service", Audience::Public);
     of.get(
         "/openapi.json",
         show,

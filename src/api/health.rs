@@ -11,7 +11,7 @@ use serde::Serialize;
 use trunkline_store::Store;
 use trunkline_store::journal;
 
-use super::operations::{Operations, Whose};
+use super::operations::{Audience, Operations};
 use super::{Api, ApiError};
 use crate::telemetry::metrics;
 
@@ -143,7 +143,7 @@ pub(super) async fn rendered(State(api): State<Api>) -> Response {
 }
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Service", Whose::Anyones);
+    let mut of = api.area("Service", Audience::Public);
     of.get(
         "/healthz",
         healthz,

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::SigningPair;
 
-use super::operations::{Operations, Whose};
+use super::operations::{Audience, Operations};
 use super::query::Query;
 use super::{Api, ApiError};
 
@@ -62,7 +62,7 @@ pub(super) async fn show(
 }
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Service", Whose::Anyones);
+    let mut of = api.area("Service", Audience::Public);
     of.get(
         "/.well-known/jwks.json",
         show,

@@ -20,29 +20,29 @@ pub(super) struct Operations<'c> {
     document: Option<OpenApiBuilder>,
 }
 
-/// Whose the operations of an area are.
+/// Audience the operations of an area are.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Whose {
-    /// For everybody.
-    Anyones,
-    /// An org's, with a scope for reading and one for changes.
-    Orgs {
+pub(super) enum Audience {
+    /// Everybody.
+    Public,
+    /// A key of the org with a scope, one for reading and one for changes.
+    Org {
         read: &'static str,
         write: &'static str,
     },
-    /// A partner's.
-    Partners,
-    /// A widget visitor's.
-    Visitors,
-    /// The operator's, on the control socket.
-    Operators,
+    /// A key of the partner.
+    Partner,
+    /// The widget token of a visitor.
+    Visitor,
+    /// The operator, on the control socket.
+    Operator,
 }
 
 /// Operations of one subject, which is a tag in the document.
 pub(super) struct Area<'o, 'c> {
     all: &'o mut Operations<'c>,
     tag: &'static str,
-    whose: Whose,
+    audience: Audience,
 }
 
 impl<'c> Operations<'c> {
@@ -67,11 +67,11 @@ impl<'c> Operations<'c> {
         self.config
     }
 
-    pub(super) const fn area(&mut self, tag: &'static str, whose: Whose) -> Area<'_, 'c> {
+    pub(super) const fn area(&mut self, tag: &'static str, audience: Audience) -> Area<'_, 'c> {
         Area {
             all: self,
             tag,
-            whose,
+            audience,
         }
     }
 
@@ -138,16 +138,16 @@ impl Area<'_, '_> {
         let Some(document) = &mut self.all.document else {
             return;
         };
-        let (tag, whose) = (self.tag, self.whose);
+        let (tag, audience) = (self.tag, self.audience);
         document.add(method, path, id, summary, |operation| {
             let operation = operation.tag(tag);
-            describe(match whose {
-                Whose::Anyones => operation.public(),
-                Whose::Orgs { read, .. } if method == "get" => operation.org(read),
-                Whose::Orgs { write, .. } => operation.org(write),
-                Whose::Partners => operation.partner(),
-                Whose::Visitors => operation.visitor(),
-                Whose::Operators => operation,
+            describe(match audience {
+                Audience::Public => operation.public(),
+                Audience::Org { read, .. } if method == "get" => operation.org(read),
+                Audience::Org { write, .. } => operation.org(write),
+                Audience::Partner => operation.partner(),
+                Audience::Visitor => operation.visitor(),
+                Audience::Operator => operation,
             })
         });
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::digest::Credentials;
 use crate::http;
-use crate::process::{Deadline, Process, free_port, free_range, started, trunkline};
+use crate::process::{self, Deadline, Process, free_port, free_range, started, trunkline};
 use crate::sipp::{Caller, Runtime};
 
 const READY: Duration = Duration::from_secs(30);
@@ -311,7 +311,7 @@ impl DaemonSetup {
             READY,
             || self.begin(&log),
             || self.is_ready(&log),
-            || read(&log),
+            || process::read(&log),
         );
         process.unwrap_or_else(|log| panic!("the daemon isn't ready:\n{log}"))
     }
@@ -492,12 +492,12 @@ impl Daemon {
     }
 
     pub fn log(&self) -> String {
-        read(&self.setup.folder.path().join("log"))
+        process::read(&self.setup.folder.path().join("log"))
     }
 
     /// Waits for a log line that has all these parts. The daemon writes its log on a thread of its own, so a line comes later than what it tells of.
     pub fn log_line(&self, parts: &[&str]) -> String {
-        log_line(|| self.log(), parts)
+        process::log_line(|| self.log(), parts)
     }
 
     /// Stops the daemon and starts it again with further settings.
@@ -596,16 +596,4 @@ fn text(value: &Value) -> String {
         .as_str()
         .unwrap_or_else(|| panic!("no text: {value}"))
         .to_owned()
-}
-
-fn read(path: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
-}
-
-/// Waits until a log has a line with all these parts.
-pub fn log_line(log: impl Fn() -> String, parts: &[&str]) -> String {
-    let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
-    let found = || log().lines().find(has_all).map(str::to_owned);
-    let line = Deadline::after(RECORDED).poll(found);
-    line.unwrap_or_else(|| panic!("no line with {parts:?}:\n{}", log()))
 }

@@ -1,6 +1,7 @@
 //! Processes with a bounded life: no process outlives its test, and every wait ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -232,4 +233,20 @@ pub fn free_port() -> u16 {
         FIRST + (start + index) % COUNT
     });
     ports.find(is_free).expect("a free port")
+}
+
+/// Reads a log, as far as it has been written.
+pub(crate) fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Time within which a line is written, also by a daemon on a busy machine.
+const LOGGED: Duration = Duration::from_secs(30);
+
+/// Waits until a log has a line with all these parts.
+pub fn log_line(log: impl Fn() -> String, parts: &[&str]) -> String {
+    let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
+    let found = || log().lines().find(has_all).map(str::to_owned);
+    let line = Deadline::after(LOGGED).poll(found);
+    line.unwrap_or_else(|| panic!("no line with {parts:?}:\n{}", log()))
 }

@@ -5,13 +5,13 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use trunkline_store::AuditScope;
 
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, audit};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/audit",
         list,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::listed::Listed;
 use crate::api::health::database_state;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -22,7 +22,7 @@ use crate::explain::certificates;
 use crate::explain::finding::Finding;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/nodes",
         nodes,

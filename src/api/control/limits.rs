@@ -15,7 +15,7 @@ use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::partner::{changed_limits, read_limits};
 use crate::api::path::Named;
@@ -24,7 +24,7 @@ use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_limits};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/orgs/{orgId}/limits",
         of_org,

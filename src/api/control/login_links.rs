@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use crate::api::body::Body;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::partner::{LinkView, described_login, issue_login_link, store_link};
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.post(
         "/operator/orgs/{orgId}/login-links",
         create,

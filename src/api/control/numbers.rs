@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::named_org::org_in;
 use crate::api::body::Body;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::page::Page;
 use crate::api::partner::page_of_numbers;
@@ -18,7 +18,7 @@ use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/orgs/{orgId}/phone-numbers",
         list,

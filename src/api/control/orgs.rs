@@ -18,7 +18,7 @@ use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NAME;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::page::{Page, Paging};
 use crate::api::partner::at_once;
@@ -30,7 +30,7 @@ use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get("/operator/orgs", list, ("listOperatorsOrgs", "Every org, newest first"), |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
                 .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")

@@ -18,7 +18,7 @@ use crate::api::body::{Body, Fields};
 use crate::api::caller::PARTNER_KEY;
 use crate::api::field_type::NAME;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -26,7 +26,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/partners/{partnerId}/keys",
         list,

@@ -13,7 +13,7 @@ use super::listed::{self, Listed};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -22,7 +22,7 @@ use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/partners",
         list,

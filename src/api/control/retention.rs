@@ -11,7 +11,7 @@ use super::listed::Listed;
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -19,7 +19,7 @@ use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_retention, partner};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Operator", Whose::Operators);
+    let mut of = api.area("Operator", Audience::Operator);
     of.get(
         "/operator/orgs/{orgId}/retention",
         show,

@@ -17,18 +17,22 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::OF_ORG;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Choice, ListOf, Text};
 use crate::api::idempotency::once;
 use crate::api::openapi::read_by;
-use crate::api::operations::Operations;
+use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, date_schema};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
+
+const OF_ORG: Audience = Audience::Org {
+    read: "handoff:read",
+    write: "handoff:write",
+};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Handoff analytics", OF_ORG);

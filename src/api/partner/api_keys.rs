@@ -14,14 +14,14 @@ use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Text, id, shown};
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::page::Page;
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/orgs/{orgId}/api-keys",
         list,

@@ -7,12 +7,12 @@ use trunkline_store::AuditScope;
 
 use super::TAG;
 use super::caller::PartnerCaller;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, audit};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/audit",
         list,

@@ -16,7 +16,7 @@ use crate::api::caller::{PARTNER_KEY, credential};
 use crate::api::connection_limiter::Proof;
 use crate::api::credentials::{KnownPartner, presented};
 use crate::api::field_type::id;
-use crate::api::idempotency::Credential;
+use crate::api::idempotency::{Credential, Idempotent, once_for};
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, client};
@@ -220,4 +220,12 @@ impl PartnerCaller {
 pub(super) fn foreign() -> ApiError {
     ApiError::Forbidden("The org does not belong to this partner".to_owned())
         .with_code("foreign_org")
+}
+
+/// Tag of the partner's operations in the document.
+pub(super) const TAG: &str = "Partner provisioning";
+
+/// Wraps a handler that takes `Idempotency-Key`.
+pub(super) const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
+    once_for(handler)
 }

@@ -15,7 +15,7 @@ use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::version::{IfMatch, Tagged};
@@ -23,7 +23,7 @@ use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/limits",
         own,

@@ -21,13 +21,13 @@ use crate::api::body::{Body, Fields};
 use crate::api::email::EMAIL;
 use crate::api::field_type::{Bool, ID, ListOf, Text};
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.post_once(
         "/partner/v1/orgs/{orgId}/login-links",
         once(create),

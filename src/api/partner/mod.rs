@@ -13,9 +13,8 @@ mod roles;
 mod sessions;
 mod usage;
 
-use super::idempotency::{Idempotent, once_for};
 use super::operations::Operations;
-use caller::PartnerCaller;
+use caller::{TAG, once};
 
 pub(super) use limits::{changed as changed_limits, read as read_limits};
 pub(super) use login_links::{
@@ -24,13 +23,6 @@ pub(super) use login_links::{
 };
 pub(super) use numbers::page_of as page_of_numbers;
 pub(super) use org::{at_once, retention};
-
-/// Wraps a handler that takes `Idempotency-Key`.
-const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
-    once_for(handler)
-}
-
-const TAG: &str = "Partner provisioning";
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     api_keys::operations(api);

@@ -10,7 +10,7 @@ use super::TAG;
 use super::caller::PartnerCaller;
 use crate::api::body::Body;
 use crate::api::openapi::no_fields;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::phone::{NumberView, lists_numbers};
@@ -18,7 +18,7 @@ use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/orgs/{orgId}/phone-numbers",
         list,

@@ -21,7 +21,7 @@ use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
 use crate::api::openapi::{Operation, no_fields, read_by};
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -31,7 +31,7 @@ use crate::config::{Config, Retention};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let config = api.config();
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/orgs/{orgId}",
         show,

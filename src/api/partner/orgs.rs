@@ -17,7 +17,7 @@ use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Parsed, Text, shown};
 use crate::api::language::LANGUAGE;
 use crate::api::openapi::read_by;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
@@ -26,7 +26,7 @@ use crate::config::Config;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let config = api.config();
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/orgs",
         list,

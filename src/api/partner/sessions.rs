@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::TAG;
 use super::caller::PartnerCaller;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
@@ -17,7 +17,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/orgs/{orgId}/sessions",
         list,

@@ -6,13 +6,13 @@ use axum::response::Response;
 
 use super::TAG;
 use super::caller::PartnerCaller;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::usage::UsageRequest;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Whose::Partners);
+    let mut of = api.area(TAG, Audience::Partner);
     of.get(
         "/partner/v1/usage",
         show,

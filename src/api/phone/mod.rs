@@ -55,19 +55,8 @@ pub(super) use remote::{RemoteCommand, serve as serve_others};
 pub(super) use transfer_view::TransferView;
 
 use super::audit;
-use super::operations::{Operations, Whose};
-use scopes::{READ, WRITE};
-
-/// Operations on the org's telephony, by one scope for reading and one for changes.
-const OF_ORG: Whose = Whose::Orgs {
-    read: READ,
-    write: WRITE,
-};
-/// Operations on calls.
-const OF_CALLS: Whose = Whose::Orgs {
-    read: calls::SCOPE,
-    write: "calls:write",
-};
+use super::operations::Operations;
+use scopes::{OF_CALLS, OF_ORG, READ, WRITE};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     agents::operations(api);

@@ -15,7 +15,6 @@ use uuid::Uuid;
 use super::body::{Body, Fields};
 use super::caller::Caller;
 use super::field_type::{Bool, Choice, ListOf, Text};
-use super::operations::Whose;
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::phone::EVENT_TYPES;
@@ -29,7 +28,7 @@ use crate::api::operations::Operations;
 use crate::api::query::text_schema;
 use crate::config::Config;
 use crate::webhooks::{Target, new_secret};
-use own::{SCOPE, find};
+use own::{OF_ORG, SCOPE, TAG, find};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let config = api.config();
@@ -111,12 +110,6 @@ const TYPES: ListOf<Choice<EventType>> =
     ListOf::new(Choice(&EVENT_TYPES), 0..=EventType::ALL.len());
 const URL: Text = Text::line(1..=2048);
 const DESCRIPTION: Text = Text::line(0..=500);
-
-const TAG: &str = "Webhooks";
-const OF_ORG: Whose = Whose::Orgs {
-    read: SCOPE,
-    write: SCOPE,
-};
 
 /// A webhook as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

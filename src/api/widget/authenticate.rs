@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 use trunkline_store::{Acting, Contact, ContactDetails};
 use uuid::Uuid;
 
-use super::OF_ORG;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::email::EMAIL;
@@ -23,8 +22,14 @@ use crate::api::field_type::{FieldType as _, FreeObject, ID, ListOf, Text};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
 use crate::api::openapi::read_by;
-use crate::api::operations::Operations;
+use crate::api::operations::{Audience, Operations};
 use crate::api::{Api, ApiError, token};
+
+/// Operations of an org's backend on the people who use its widget.
+pub(super) const OF_ORG: Audience = Audience::Org {
+    read: SCOPE,
+    write: SCOPE,
+};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Widget contacts", OF_ORG);

@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use crate::api::caller::credential;
 use crate::api::connection_limiter::Proof;
-use crate::api::operations::{Operations, Whose};
+use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, token};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Widget contacts", Whose::Visitors);
+    let mut of = api.area("Widget contacts", Audience::Visitor);
     of.get(
         "/widget/me",
         show,

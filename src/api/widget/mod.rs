@@ -6,14 +6,8 @@ mod erasure;
 mod export;
 mod me;
 
-use super::operations::{Operations, Whose};
-use authenticate::SCOPE;
-
-/// Operations of an org's backend on the people who use its widget.
-const OF_ORG: Whose = Whose::Orgs {
-    read: SCOPE,
-    write: SCOPE,
-};
+use super::operations::Operations;
+use authenticate::OF_ORG;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     authenticate::operations(api);
