@@ -25,6 +25,7 @@ def main():
                 print(f"FAILED  {name}: {error}", flush=True)
                 if not isinstance(error, Missed):
                     traceback.print_exc()
+                stage.recover()
     finally:
         stage.close()
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

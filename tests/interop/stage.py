@@ -45,6 +45,7 @@ exten => i,1,Hangup(1)
 [phones]
 exten => tone,1,Answer()
  same => n,Milliwatt()
+exten => 900,1,Goto(tone,1)
 exten => quiet,1,Answer()
  same => n,Wait(60)
 exten => keys,1,Answer()
@@ -57,10 +58,6 @@ exten => transferable,1,Dial(PJSIP/{{number}}@trunkline,60,Tt)
 exten => account,1,Dial(PJSIP/{{number}}@trunkline-account,20)
 exten => withheld,1,Set(CALLERID(pres)=prohib)
  same => n,Dial(PJSIP/{{number}}@trunkline,60)
-exten => fax,1,Answer()
- same => n,Wait(1)
- same => n,SendFAX(/tmp/none.tif,f)
- same => n,Wait(5)
 exten => doctor,1,Dial(PJSIP/doctor@trunkline,20)
 """
 
@@ -231,6 +228,14 @@ class Stage:
         for call in self.daemon.calls()[:1]:
             print(json.dumps(call))
             print(self.daemon.ladder(call["id"]))
+
+    def recover(self):
+        """Brings both back to where a flow begins, after one that failed."""
+        if not self.asterisk.process:
+            self.asterisk.start()
+        self.asterisk.ask("channel request hangup all", fails=True)
+        self.runtime(self.quickstarts)
+        self.reconfigure()
 
     def close(self):
         self.asterisk.stop()

@@ -140,11 +140,12 @@ def transferred_by_the_pbx(stage):
             channel, id = stage.dial("PJSIP/desk", to)
             stage.up(id)
             time.sleep(1)
-            stage.asterisk.manager.order(action, Channel=stage.phone_channel(), Exten="tone", Context="phones")
+            stage.asterisk.manager.order(action, Channel=stage.phone_channel(), Exten="900", Context="phones")
             if action == "Atxfer":
                 time.sleep(3)
                 phone.ask("BYE")
             until(lambda: "PJSIP/desk" not in stage.asterisk.ask("core show channels concise"), f"{action}: the phone is out of the call")
+            time.sleep(1)
             heard = heard_meanwhile(runtime)[0]
             check(heard > 40, f"{action}: the agent hears {heard} packets of the other party")
             check(stage.daemon.call(id)["status"] == "in_progress", "the call goes on")
