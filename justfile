@@ -74,6 +74,12 @@ bot-adapters:
     cargo build --bin trunkline
     python3 fixtures/bot/adapters.py target/debug/trunkline
 
+# Asterisk of Debian unstable with the lines of `trunkline trunk paste`, beside a daemon: all flows in ten minutes, or those named, such as
+# just asterisk echoed killed (root; debootstrap, iproute2, openssl; 600 MB in target/asterisk)
+asterisk *flows:
+    cargo build --bin trunkline
+    tests/interop/asterisk target/debug/trunkline {{flows}}
+
 # G.711 and concealment against the ITU's vectors: `src` of a checkout of openitu/STL
 itu-vectors folder:
     TRUNKLINE_ITU_STL={{folder}} cargo test -p trunkline-net --lib itu_s -- --ignored --nocapture

@@ -19,6 +19,7 @@ use super::hold_state::HoldState;
 use super::ids::LegId;
 use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose, RequestKind};
+use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
 use super::{has_sdp, sdp_of};
@@ -244,6 +245,11 @@ impl Holding {
             return Ok(None);
         }
         leg.take_accepted(cx, flow, pending, message);
+        if pending.is_misanswered(message) {
+            let status = Reason::NoCommonMedia.status();
+            self.unaccepted(bridge, cx, pending.leg, Reply::Refused(status));
+            return Ok(None);
+        }
         Ok(self.accepted(bridge, cx, message))
     }
 

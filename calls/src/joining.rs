@@ -233,7 +233,11 @@ impl Joining {
         }
 
         leg.take_accepted(cx, flow, pending, message);
-        Ok(self.step(|join| join.accepted(round, sdp, cx.now)))
+        let why = Reason::NoCommonMedia;
+        Ok(self.step(|join| match pending.is_misanswered(message) {
+            true => join.refused(round, (why, why.status())),
+            false => join.accepted(round, sdp, cx.now),
+        }))
     }
 
     /// Handles a re-INVITE without an answer.

@@ -1,7 +1,7 @@
 //! Profiles of audio streams: plain RTP, or SRTP (RFC 3711). An answer has the profile of its offer (RFC 3264 §6: "the transport protocol MUST
 //! match"). With another one neither end hears the other, and each takes the call for answered. So no such answer crosses: a 2xx to an INVITE that
 //! begins a call, or to that of a destination, is hung up on; an 18x crosses without it; a re-INVITE or UPDATE is refused; an offer that an ACK answers
-//! so is rejected.
+//! so is rejected; a PRACK that does so ends the call's set-up. An end that answers a re-INVITE of ours so has refused it.
 
 /// Returns whether an audio stream of the answer is of another profile than the offer's, so that one side would send what the other can't read.
 pub(super) fn differ(offer: &[u8], answer: &[u8]) -> bool {

@@ -3,12 +3,13 @@
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
-use trunkline_sip::wire::Method;
+use trunkline_sip::wire::{Message, Method};
 
 use super::context::Cx;
 use super::digest_answers::RepeatableRequest;
 use super::ids::LegId;
 use super::request_origin::RequestOrigin;
+use super::{has_sdp, media_profile, sdp_of};
 
 /// A client transaction of ours inside the call, and what its answer is for.
 #[derive(Debug)]
@@ -47,6 +48,13 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Returns whether this answer accepts the offer in the request by media of another profile, which nobody can use ([`media_profile`]).
+    pub(crate) fn is_misanswered(&self, answer: &Message<'_>) -> bool {
+        let is_accepted = matches!(answer.status(), 200..=299) && has_sdp(answer);
+        let differs = |offer| media_profile::differ(offer, sdp_of(answer.body()));
+        is_accepted && self.sdp.as_deref().is_some_and(differs)
+    }
+
     /// Cancels the request, with these lines in the CANCEL.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
         // A 401 that crosses the CANCEL must not have the request sent again with credentials.

@@ -116,12 +116,20 @@ impl Pbx {
         }
     }
 
-    /// Returns whether an INVITE refused with this status and Q.850 cause ran through the dialplan and failed there. A number that the trunk's
-    /// context lacks is 404 without a cause (Asterisk) or with cause 3 (FreeSWITCH): another context may have it.
+    /// Returns whether an INVITE refused with this status and Q.850 cause ran through the dialplan and failed there: a phone that declines or is set
+    /// to do-not-disturb is 403 with a cause, one that answers nothing is 408 with one. A refusal by the SIP stack itself, as of an address, has no
+    /// cause. A number that the trunk's context lacks is 404 without a cause (Asterisk) or with cause 3 (FreeSWITCH): another context may have it.
     pub(crate) const fn has_run_dialplan(self, status: u16, cause: Option<u8>) -> bool {
         match self {
-            Self::Asterisk | Self::FreePbx => matches!((status, cause), (503, _) | (404, Some(_))),
-            Self::FreeSwitch => matches!((status, cause), (503, _) | (404, Some(1))),
+            Self::Asterisk | Self::FreePbx => {
+                matches!((status, cause), (503, _) | (403 | 404 | 408, Some(_)))
+            }
+            Self::FreeSwitch => {
+                matches!(
+                    (status, cause),
+                    (503, _) | (403 | 408, Some(_)) | (404, Some(1))
+                )
+            }
             Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => false,
         }
     }

@@ -188,6 +188,18 @@ impl Bridge {
     }
 }
 
+/// Consequence of a PRACK of the caller for its call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum PrackProgress {
+    /// None.
+    Nothing,
+    /// The runtime's 2xx has waited for it.
+    Answered(HeldAnswer),
+    /// It answers the runtime's offer by media that the runtime can't use.
+    Unusable,
+}
+
 impl Relay<'_> {
     /// Handles a provisional response to the runtime's INVITE.
     pub(crate) fn provisional(&mut self, cx: &mut Cx<'_>, heard: ProvisionalResponse<'_>) {
@@ -317,14 +329,14 @@ impl Relay<'_> {
         }
     }
 
-    /// Handles the caller's PRACK. Returns the runtime's 2xx if that has waited for it.
+    /// Handles the caller's PRACK.
     pub(crate) fn on_prack(
         &mut self,
         cx: &mut Cx<'_>,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
-    ) -> Option<HeldAnswer> {
+    ) -> PrackProgress {
         let trunk = self.bridge.trunk_id();
         let leg = self.bridge.at(trunk);
         let acknowledged = leg.and_then(|mut leg| {
@@ -343,8 +355,15 @@ impl Relay<'_> {
                 None => 481,
             };
             cx.respond(server, status, None, |_| {}, b"");
-            return None;
+            return PrackProgress::Nothing;
         };
+
+        // RFC 3262 §3: a PRACK that matches a response "MUST be responded to with a 2xx". What it answers is refused by the INVITE's final response.
+        let differs = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
+        if has_sdp(message) && acknowledged.offer.as_deref().is_some_and(differs) {
+            cx.respond(server, 200, None, |_| {}, b"");
+            return PrackProgress::Unusable;
+        }
 
         let offers = has_sdp(message)
             && self
@@ -364,15 +383,19 @@ impl Relay<'_> {
             let status = if offers { 488 } else { 200 };
             cx.respond(server, status, None, |_| {}, b"");
         }
-        if crosses || !offers {
-            self.holding.hear(self.bridge, trunk, message);
+        match (offers, crosses) {
+            (false, _) => self.holding.hear(self.bridge, trunk, message),
+            // It counts once the runtime has accepted it (`Relay::answer`).
+            (true, true) => self.holding.note_proposal(self.bridge, trunk, message),
+            (true, false) => {}
         }
 
         let leg = self.bridge.at(trunk);
-        leg.and_then(|mut leg| {
+        let held = leg.and_then(|mut leg| {
             let (relay, mut caller) = leg.relay_and_caller(cx)?;
             relay.go_on(&mut caller, fork)
-        })
+        });
+        held.map_or(PrackProgress::Nothing, PrackProgress::Answered)
     }
 
     /// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.

@@ -105,6 +105,8 @@ struct Reliable {
 pub(crate) struct AcknowledgedProvisional {
     /// RSeq of the other leg's answer, if that was reliable.
     pub(crate) rseq: Option<u32>,
+    /// SDP in it that the PRACK has to answer: the INVITE had no offer.
+    pub(crate) offer: Option<Box<[u8]>>,
 }
 
 /// The runtime's 2xx by which the call goes.
@@ -337,8 +339,12 @@ impl ProvisionalRelay {
         to.cancel(sent.timer);
         // With an offer in the INVITE this SDP is the answer; without one it is an offer, and the PRACK has the answer.
         fork.agreed |= sent.reliable.answer.has_sdp && (offered || has_sdp(prack));
-        let rseq = sent.reliable.theirs;
-        Some(AcknowledgedProvisional { rseq })
+        let Reliable { answer, theirs } = sent.reliable;
+        let is_offer = answer.has_sdp && !offered;
+        Some(AcknowledgedProvisional {
+            rseq: theirs,
+            offer: is_offer.then_some(answer.body),
+        })
     }
 
     /// Continues after a PRACK in a fork: returns the 2xx that was held, or sends the fork's next response.

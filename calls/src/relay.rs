@@ -119,6 +119,9 @@ impl Relay<'_> {
             self.bridge
                 .legs
                 .remember_sdp(pending.leg, pending.fork, sdp);
+            if has_sdp(message) {
+                self.holding.hear_proposed(self.bridge, requester);
+            }
         }
 
         if refreshed {

@@ -5,8 +5,8 @@ use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::dialog::streams;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
@@ -22,6 +22,7 @@ use super::refusal::Reason;
 use super::relay::Relay;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
+use super::uas_invite::UasInvite;
 use super::{has_sdp, ip_family, media_profile, sdp_of};
 
 impl Bridge {
@@ -256,11 +257,7 @@ impl Relay<'_> {
         let Purpose::Relay(server) = pending.purpose else {
             return;
         };
-        let offer = pending.sdp.as_deref();
-        let offer = offer.filter(|_| matches!(pending.method, Method::Invite | Method::Update));
-        let is_accepted = matches!(answer.status(), 200..=299) && has_sdp(answer);
-        let differs = |offer| media_profile::differ(offer, sdp_of(answer.body()));
-        if !is_accepted || !offer.is_some_and(differs) {
+        if !pending.is_misanswered(answer) {
             return;
         }
 
@@ -269,6 +266,15 @@ impl Relay<'_> {
         self.bridge.legs.fail_successor(server);
         cx.respond(server, why.status(), None, lines, b"");
         pending.purpose = Purpose::Stale;
+
+        // Before the call is answered, the caller's media in use are those of its INVITE.
+        let invite = self.bridge.incoming().map(UasInvite::invite);
+        let invite = invite.filter(|invite| has_sdp(invite) && self.bridge.trunk_sdp().is_none());
+        let sdp: Option<Box<[u8]>> = invite.map(|invite| sdp_of(invite.body()).into());
+        if let Some(sdp) = sdp {
+            self.holding.hold_state.take_offer(&sdp);
+            self.bridge.set_trunk_sdp(&sdp);
+        }
     }
 
     /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).

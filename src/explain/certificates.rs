@@ -46,7 +46,7 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
     if days < 0 {
         return Finding::error(
             CHECK,
-            format!("{shown} expired {} days ago.", -days),
+            format!("{shown} expired {} ago.", counted(-days)),
             "Renew it, then send the daemon SIGHUP.",
         );
     }
@@ -65,12 +65,12 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
     if days < SOON {
         return Finding::warning(
             CHECK,
-            format!("{shown} expires in {days} days."),
+            format!("{shown} expires in {}.", counted(days)),
             "Renew it, then send the daemon SIGHUP.",
         );
     }
 
-    let text = format!("{shown} is valid for {days} days.");
+    let text = format!("{shown} is valid for {}.", counted(days));
     if days < WATCH {
         Finding::hint(CHECK, text)
     } else {
@@ -116,6 +116,13 @@ impl Facts {
                 .is_some_and(|(_, parent)| parent.eq_ignore_ascii_case(rest)),
             None => name.eq_ignore_ascii_case(host),
         })
+    }
+}
+
+fn counted(days: i64) -> String {
+    match days {
+        1 => "1 day".into(),
+        days => format!("{days} days"),
     }
 }
 

@@ -89,14 +89,14 @@ impl LogInView {
     }
 }
 
-/// Formats a count when at most `most` were searched.
+/// Counts log-ins when at most `most` were searched.
 pub fn counted(count: usize, most: u32) -> String {
-    let more = if usize::try_from(most).is_ok_and(|most| count >= most) {
-        " or more"
-    } else {
-        ""
-    };
-    format!("{count}{more}")
+    let more = usize::try_from(most).is_ok_and(|most| count >= most);
+    match (count, more) {
+        (1, false) => "1 log-in".into(),
+        (count, false) => format!("{count} log-ins"),
+        (count, true) => format!("{count} or more log-ins"),
+    }
 }
 
 /// Caller's authentication as a sentence.

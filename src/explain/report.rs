@@ -88,7 +88,7 @@ pub async fn of_trunk(
         report.findings.push(Finding::warning(
             "log_ins",
             format!(
-                "{} log-ins failed in the last 24 hours, the last from {} {} ({}).",
+                "{} failed in the last 24 hours, the last from {} {} ({}).",
                 log_in::counted(late.count(), MAX_FAILURES),
                 last.source,
                 log_in::as_whom(&last.username),

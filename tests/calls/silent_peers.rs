@@ -299,6 +299,11 @@ fn a_stream_to_a_port_that_nobody_has_bound_stops_until_the_peer_is_heard() {
     rtp.hum(answer.media());
     let heard = heard(&bot, &rtp, Manner::Silent, answer.media());
     assert_eq!(heard, FRAMES, "it was heard");
+
+    // The signalling comes from there: the operator has no address to list.
+    let rows = media_rows(&daemon);
+    let is_withheld = |row: &String| row.contains("withheld");
+    assert!(!rows.iter().any(is_withheld), "{rows:?}");
 }
 
 /// A daemon whose calls are asked after a second of silence.

@@ -118,7 +118,7 @@ fn a_bridge_shows_the_callers_name() {
     }
 }
 
-/// After an INVITE, a failed dialplan gives 503, or 404 with a cause; after a REFER it loses the caller. A number that the trunk's context lacks may
+/// After an INVITE, a failed dialplan gives 503, or 403, 404 or 408 with a cause; after a REFER it loses the caller. A number that the trunk's context lacks may
 /// exist in the caller's context.
 #[test]
 fn a_dialplan_that_failed_is_not_asked_by_refer() {
@@ -127,6 +127,9 @@ fn a_dialplan_that_failed_is_not_asked_by_refer() {
     for (case, user_agent, status, reason, is_asked) in [
         ("congested", ASTERISK, 503, "", false),
         ("hung up", ASTERISK, 404, "Q.850;cause=1", false),
+        ("declined", ASTERISK, 403, "Q.850;cause=21", false),
+        ("deaf", ASTERISK, 408, "Q.850;cause=18", false),
+        ("forbidden", ASTERISK, 403, "", true),
         ("not there", ASTERISK, 404, "", true),
         (
             "unallocated",

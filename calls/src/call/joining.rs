@@ -6,7 +6,9 @@ use super::Call;
 use crate::context::Cx;
 use crate::delayed_ack::Delayed;
 use crate::join::JoinProgress;
+use crate::media_profile;
 use crate::own_request::RequestKind;
+use crate::refusal::Reason;
 use crate::transfer::TransferEvent;
 
 impl Call {
@@ -53,6 +55,13 @@ impl Call {
             JoinProgress::Acknowledge { delayed, answer } => {
                 self.joining.end();
                 let trunk = self.bridge.trunk_id();
+                // The agent's last SDP stands in for an answer that can't be used, and may not answer this offer either.
+                if media_profile::differ(&delayed.offer, &answer) {
+                    if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                        leg.reject_offer(cx, &delayed);
+                    }
+                    return self.hang_up(cx, Reason::NoCommonMedia);
+                }
                 self.bridge.legs.remember_sdp(trunk, delayed.fork, &answer);
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.send_ack(cx, &delayed.ack().answering(&answer));

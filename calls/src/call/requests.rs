@@ -15,6 +15,7 @@ use crate::has_sdp;
 use crate::ids::{LegId, owner_of};
 use crate::in_dialog::{answer_alone, busy, refuse_options};
 use crate::leg::Lost;
+use crate::provisional::PrackProgress;
 use crate::provisional_relay::HeldAnswer;
 use crate::refusal::Reason;
 use crate::reoffer::Reoffer;
@@ -149,10 +150,13 @@ impl Call {
             }
 
             Method::Prack if self.bridge.is_trunk(id) => {
-                let held = self.relaying().on_prack(cx, fork, server, message);
-                if let Some(HeldAnswer { won, answer }) = held {
-                    let progress = self.relaying().pass_answer(cx, won, answer.message());
-                    self.apply_answer(cx, progress);
+                match self.relaying().on_prack(cx, fork, server, message) {
+                    PrackProgress::Nothing => {}
+                    PrackProgress::Answered(HeldAnswer { won, answer }) => {
+                        let progress = self.relaying().pass_answer(cx, won, answer.message());
+                        self.apply_answer(cx, progress);
+                    }
+                    PrackProgress::Unusable => self.refuse(cx, Reason::NoCommonMedia),
                 }
             }
 

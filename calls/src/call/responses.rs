@@ -7,6 +7,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::attempts::NoAnswer;
+use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::late_answer::refuse_late_answer;
 use crate::own_request::{Pending, Purpose};
@@ -198,6 +199,10 @@ impl Call {
                     Ok(progress) => self.apply_join_progress(cx, progress, sdp),
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
+                // This end has accepted media that the other can't use. Where both go on, it is offered those in use.
+                if pending.is_misanswered(message) && self.bridge.status() == CallStatus::Up {
+                    self.holding.restore(&mut self.bridge, cx, pending.leg);
+                }
             }
 
             (Purpose::Hold, _) => {
@@ -238,7 +243,8 @@ impl Call {
                 // A hold or a transfer that is under way negotiates the media itself.
                 let hold = &self.holding.hold;
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
-                if is_free && pending.method == Method::Invite && message.status() < 300 {
+                let is_usable = message.status() < 300 && !pending.is_misanswered(message);
+                if is_free && pending.method == Method::Invite && is_usable {
                     let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                     // Codec, address and direction may differ from the last answer's (RFC 3264 §8).
                     if self.bridge.is_local() && pending.leg == self.bridge.trunk_id() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use trunkline_calls::hold::HoldRefusal;
+use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Ended, Fact};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::moment::Moment;
@@ -203,15 +205,26 @@ impl Script {
 
     /// Orders a transfer of the call's caller to the destination of this number.
     pub(crate) fn hand_over(&mut self, destination: usize) {
-        let call = self
-            .node
-            .live
-            .of_org(ORG)
-            .first()
-            .map(|live| live.started.call);
-        self.node
-            .hand_over(call.expect("a live call"), destination, self.now);
+        let call = self.live().started.call;
+        self.node.hand_over(call, destination, self.now);
         self.collect();
+    }
+
+    /// Orders a hold of the call.
+    pub(crate) fn hold(&mut self) {
+        let call = self.live().started.call;
+        self.node.hold(call, true, self.now).expect("it begins");
+        self.collect();
+    }
+
+    /// The refusal of the last change that has ended, if it was refused.
+    pub(crate) fn hold_refusal(&self) -> Option<HoldRefusal> {
+        self.live().hold.refused
+    }
+
+    fn live(&self) -> LiveCall {
+        let live = self.node.live.of_org(ORG);
+        live.into_iter().next().expect("a live call")
     }
 }
 

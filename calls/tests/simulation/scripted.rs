@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use trunkline_calls::LegRole;
 use trunkline_model::record::{HangupBy, Status};
 
 use crate::node::RUNTIME_A;
@@ -170,6 +171,136 @@ fn an_ack_that_answers_with_another_profile_rejects_the_offer() {
     script.say(CALLER, None, &ack);
     let (ack, _) = script.take(RUNTIME_A, "ACK ");
     assert_eq!(media(&ack), ["m=audio 0 RTP/SAVP 0"]);
+}
+
+/// RFC 3262 §5: a PRACK may have an offer, which its 200 answers.
+#[test]
+fn an_offer_in_a_prack_that_is_answered_with_another_profile_fails() {
+    let mut script = Script::new();
+    let reliable = "Supported: 100rel\r\n";
+    let invite = script.invite(CALLER, "call", reliable, &sdp(1, AUDIO));
+    script.say(CALLER, None, &invite);
+    let (invite, _) = script.take(RUNTIME_A, "INVITE ");
+    let lines = format!("{HERE}Require: 100rel\r\nRSeq: 1\r\n");
+    let early = reply(&invite, "183 Early", "runtime", &lines, &sdp(2, AUDIO));
+    script.say(RUNTIME_A, Some(CONNECTION), &early);
+
+    let (early, _) = script.take(CALLER, "SIP/2.0 183");
+    let rack = format!("RAck: {} 1 INVITE\r\n", header(&early, "RSeq"));
+    let prack = script.request(&early, CALLER, "PRACK 2", &rack, &sdp(1, SECURE));
+    script.say(CALLER, None, &prack);
+    let (relayed, _) = script.take(RUNTIME_A, "PRACK ");
+    assert_eq!(media(&relayed), ["m=audio 4000 RTP/SAVP 0"]);
+    let accepted = reply(&relayed, "200 OK", "runtime", "", &sdp(2, AUDIO));
+    script.say(RUNTIME_A, Some(CONNECTION), &accepted);
+    let (refused, _) = script.take(CALLER, "SIP/2.0 488");
+    assert_eq!(header(&refused, "CSeq"), "2 PRACK");
+    assert!(refused.contains("no_common_media"), "{refused}");
+
+    // The call goes on with what the 183 had. The runtime has taken the other offer, and is offered what the caller sends.
+    let ok = reply(&invite, "200 OK", "runtime", HERE, "");
+    script.say(RUNTIME_A, Some(CONNECTION), &ok);
+    let (ok, _) = script.take(CALLER, "SIP/2.0 200");
+    let ack = script.request(&ok, CALLER, "ACK 1", "", "");
+    script.say(CALLER, None, &ack);
+    script.after(Duration::from_secs(1));
+    let (restored, _) = script.take(RUNTIME_A, "INVITE ");
+    assert_eq!(media(&restored), ["m=audio 4000 RTP/AVP 0"]);
+}
+
+/// RFC 3262 §3: the PRACK gets its 2xx, though the caller's answer in it can't be used.
+#[test]
+fn a_prack_that_answers_with_another_profile_ends_the_set_up() {
+    for (answer, is_usable) in [(SECURE, true), (AUDIO, false)] {
+        let mut script = Script::new();
+        let invite = script.invite(CALLER, "call", "Supported: 100rel\r\n", "");
+        script.say(CALLER, None, &invite);
+        let (invite, _) = script.take(RUNTIME_A, "INVITE ");
+        let lines = format!("{HERE}Require: 100rel\r\nRSeq: 1\r\n");
+        let early = reply(&invite, "183 Early", "runtime", &lines, &sdp(2, SECURE));
+        script.say(RUNTIME_A, Some(CONNECTION), &early);
+
+        let (early, _) = script.take(CALLER, "SIP/2.0 183");
+        let rack = format!("RAck: {} 1 INVITE\r\n", header(&early, "RSeq"));
+        let prack = script.request(&early, CALLER, "PRACK 2", &rack, &sdp(1, answer));
+        script.say(CALLER, None, &prack);
+        if is_usable {
+            let (relayed, _) = script.take(RUNTIME_A, "PRACK ");
+            assert_eq!(media(&relayed), ["m=audio 4000 RTP/SAVP 0"]);
+            continue;
+        }
+
+        let (acknowledged, _) = script.take(CALLER, "SIP/2.0 200");
+        assert_eq!(header(&acknowledged, "CSeq"), "2 PRACK");
+        script.take(RUNTIME_A, "CANCEL ");
+        let (refused, _) = script.take(CALLER, "SIP/2.0 488");
+        assert_eq!(header(&refused, "CSeq"), "1 INVITE");
+        assert!(refused.contains("no_common_media"), "{refused}");
+        let ended = script.ended().expect("the end");
+        let reason = ended.reason.as_deref();
+        assert_eq!(
+            (ended.status, reason),
+            (Status::Failed, Some("no_common_media"))
+        );
+    }
+}
+
+/// The caller answers our re-INVITE with the destination's media by another profile: it has them no more than if it had refused.
+#[test]
+fn a_caller_that_answers_a_join_with_another_profile_keeps_its_agent() {
+    const DESK: &str = "192.0.2.50:5060";
+
+    let (mut script, _, _) = Script::up(HERE, &sdp(1, AUDIO), &sdp(2, AUDIO));
+    script.hand_over(1);
+    let (refer, _) = script.take(CALLER, "REFER ");
+    let unknown = reply(&refer, "405 Method Not Allowed", "call", "", "");
+    script.say(CALLER, None, &unknown);
+    let (called, _) = script.take(DESK, "INVITE ");
+    let there = format!("Contact: <sip:desk@{DESK}>\r\n");
+    let ok = reply(&called, "200 OK", "desk", &there, &sdp(3, AUDIO));
+    script.say(DESK, None, &ok);
+
+    let (joined, _) = script.take(CALLER, "INVITE ");
+    let here = format!("Contact: <sip:pbx@{CALLER}>\r\n");
+    let misanswered = reply(&joined, "200 OK", "call", &here, &sdp(1, SECURE));
+    script.say(CALLER, None, &misanswered);
+    script.take(CALLER, "ACK ");
+    script.take(DESK, "BYE ");
+    assert!(!script.has(RUNTIME_A, "BYE "), "the agent stays");
+
+    // It is offered its agent's media again. Whatever it answers then, it isn't asked a third time.
+    script.after(Duration::from_secs(5));
+    for answer in [SECURE, AUDIO] {
+        let (asked, _) = script.take(RUNTIME_A, "INVITE ");
+        let media = reply(&asked, "200 OK", "runtime", HERE, &sdp(2, AUDIO));
+        script.say(RUNTIME_A, Some(CONNECTION), &media);
+        script.take(RUNTIME_A, "ACK ");
+        if answer == SECURE {
+            let (restored, _) = script.take(CALLER, "INVITE ");
+            assert!(restored.contains("m=audio 4000 RTP/AVP 0"), "{restored}");
+            let again = reply(&restored, "200 OK", "call", &here, &sdp(1, answer));
+            script.say(CALLER, None, &again);
+            script.take(CALLER, "ACK ");
+        }
+    }
+    script.after(Duration::from_secs(60));
+    assert!(!script.has(CALLER, "INVITE ") && !script.has(RUNTIME_A, "INVITE "));
+    assert!(script.ended().is_none());
+}
+
+#[test]
+fn a_hold_that_is_answered_with_another_profile_is_refused() {
+    let (mut script, _, _) = Script::up(HERE, &sdp(1, AUDIO), &sdp(2, AUDIO));
+    script.hold();
+    let (held, _) = script.take(RUNTIME_A, "INVITE ");
+    let answer = reply(&held, "200 OK", "runtime", HERE, &sdp(2, SECURE));
+    script.say(RUNTIME_A, Some(CONNECTION), &answer);
+    script.take(RUNTIME_A, "ACK ");
+    assert!(!script.has(CALLER, "INVITE "), "nothing of it crosses");
+    let refused = script.hold_refusal().expect("a refusal");
+    assert_eq!((refused.role, refused.status), (LegRole::Agent, 488));
+    script.after(Duration::from_secs(60));
+    assert!(script.ended().is_none());
 }
 
 /// RFC 3264 §8: "the new SDP MUST have at least N media lines". The phone that takes the caller's place has no video.

@@ -443,9 +443,11 @@ impl Session {
         })
     }
 
-    /// Returns the address in SDP, unless the peer is on hold.
-    pub(super) fn listens_at(&self) -> Option<SocketAddr> {
-        self.agreed().map(|agreed| agreed.listens_at())
+    /// Returns the address in SDP that a peer which hasn't been heard says it listens at, unless it is on hold. A port that nobody has bound may be
+    /// where the peer was heard, and is noted by itself.
+    pub(super) fn withholds_from(&self) -> Option<SocketAddr> {
+        let agreed = self.agreed().filter(|_| !self.is_unreachable)?;
+        Some(agreed.listens_at())
     }
 
     /// Returns the SSRC of the sent stream, and its timestamp now.

@@ -323,7 +323,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
     Some(Finding::warning(
         "log_ins",
         format!(
-            "{:?}: {} log-ins failed in the last 24 hours, the last from {} {proof} ({}).",
+            "{:?}: {} failed in the last 24 hours, the last from {} {proof} ({}).",
             rows.org.name,
             log_in::counted(late.count(), MAX_FAILURES),
             last.source,

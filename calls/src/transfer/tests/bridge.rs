@@ -58,7 +58,13 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
         // Its dialplan has run: REFER would lead into the same one.
         (Pbx::Asterisk, 503, None, false),
         (Pbx::Asterisk, 404, Some(1), false),
+        (Pbx::Asterisk, 403, Some(21), false),
+        (Pbx::Asterisk, 408, Some(18), false),
+        (Pbx::FreeSwitch, 403, Some(21), false),
+        // Its SIP stack has refused it, or another context may have the number.
+        (Pbx::Asterisk, 403, None, true),
         (Pbx::Asterisk, 404, None, true),
+        (Pbx::ThreeCx, 403, Some(21), true),
     ] {
         let mut story = Story::of(by_bridge())
             .at(pbx)

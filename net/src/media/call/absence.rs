@@ -23,7 +23,7 @@ impl Call {
 
     /// Notes that audio of the agent isn't sent, once for each address.
     pub(super) fn note_withheld(&mut self, now: Moment) {
-        let from = self.session.listens_at();
+        let from = self.session.withholds_from();
         if let Some(address) = from.filter(|_| from != self.withheld_from) {
             self.withheld_from = from;
             self.shared.note(MediaStepKind::Withheld(address), now);
