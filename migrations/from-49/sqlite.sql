@@ -198,6 +198,17 @@ INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
 DROP TABLE handoff_reasons;
 CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
 
+-- Handoffs are found by their contact, that of their call where they have one, and can be deleted.
+UPDATE handoffs SET contact_id = (SELECT contacts.id FROM calls JOIN contacts ON contacts.id = calls.contact_id
+    WHERE calls.id = handoffs.call_id AND calls.org_id = handoffs.org_id) WHERE call_id IS NOT NULL AND contact_id IS NULL;
+CREATE INDEX handoffs_contact ON handoffs (org_id, contact_id, created_at) WHERE contact_id IS NOT NULL;
+CREATE TABLE handoff_gaps (
+    org_id     BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    list       TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, list, created_at)
+) STRICT, WITHOUT ROWID;
+
 -- A node registers a trunk before the one that had it withdraws, which must know whether their Contacts are the same.
 ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;
 

@@ -540,6 +540,8 @@ CREATE TABLE handoffs (
 CREATE UNIQUE INDEX handoffs_id ON handoffs (id);
 -- Handoffs are found by the session of their call.
 CREATE INDEX handoffs_session ON handoffs (org_id, session_id);
+-- The handoffs of a contact, newest first.
+CREATE INDEX handoffs_contact ON handoffs (org_id, contact_id, created_at) WHERE contact_id IS NOT NULL;
 
 -- Lists that a handoff is in, with positions of their own: one for each of its reasons, one for confirmed or unconfirmed handoffs, and one for each
 -- reason among these.
@@ -554,6 +556,15 @@ CREATE TABLE handoff_lists (
     PRIMARY KEY (org_id, list, created_at)
 );
 CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
+
+-- Handoffs that were deleted, in each list that they were in while it has a newer one: its positions still count them.
+CREATE TABLE handoff_gaps (
+    org_id     UUID NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    -- As in handoff_lists; empty for all handoffs.
+    list       TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (org_id, list, created_at)
+);
 
 -- Erasures of contacts: what was asked for, how far each node has come, and the receipt.
 CREATE TABLE erasures (

@@ -45,6 +45,7 @@ mod event;
 pub mod events;
 pub mod explained;
 pub mod feed;
+mod handoff_lists;
 pub mod handoffs;
 pub mod idempotency;
 mod identify;

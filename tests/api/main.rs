@@ -18,6 +18,7 @@ mod destinations;
 mod differential;
 mod events;
 mod foreign_links;
+mod handoff_contacts;
 mod handoffs;
 mod health;
 mod idempotency;

@@ -227,6 +227,9 @@ impl TestOrg {
         let path = format!("/widget/contacts/{}", id_of(&erased["contact"]));
         let erasure = id_of(&api.delete(&path, &token).await.with(200));
 
+        let path = "/handoff-analytics/events/by-session/s-1";
+        let handoff = id_of(&api.get(path, &token).await.with(200)["items"][0]);
+
         let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
         api.project(&[started(org_id, agent, call, session)]).await;
         let session_of_page = session_in(api, &partner, org_id).await;
@@ -269,6 +272,7 @@ impl TestOrg {
             ("externalId", external),
             ("contact_id", id_of(&visitor["contact"])),
             ("erasure_id", erasure),
+            ("handoff_id", handoff),
         ]);
 
         Self {

@@ -4,10 +4,11 @@ mod events;
 
 pub(in crate::api) use events::{HandoffView, report};
 
-use axum::routing::get;
+use axum::routing::{delete, get};
 use serde_json::json;
 use trunkline_store::Reason;
 
+use super::Success;
 use super::idempotency::once;
 use super::openapi::{OpenApiBuilder, read_by};
 use super::page::Page;
@@ -17,6 +18,7 @@ use super::routes::Routes;
 pub(super) fn router() -> Routes {
     Routes::new()
         .route("/events", get(events::list).post(once(events::create)))
+        .route("/events/{handoff_id}", delete(events::delete))
         .route("/events/by-session/{session_id}", get(events::of_session))
 }
 
@@ -38,6 +40,11 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                     "confirmed",
                     json!({"type": "boolean"}),
                     "Only handoffs whose destination is known to have answered (reported ones count), or only the others.",
+                )
+                .query(
+                    "contact_id",
+                    json!({"type": "string", "format": "uuid"}),
+                    "Only handoffs of this contact.",
                 )
                 .query(
                     "start_date",
@@ -64,6 +71,14 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .org("handoff:read")
                 .gives::<events::SessionHandoffs>(200)
         },
+    );
+
+    builder.add(
+        "delete",
+        "/handoff-analytics/events/{handoff_id}",
+        "deleteHandoff",
+        "Deletes a handoff",
+        |op| op.tag(TAG).org("handoff:write").gives::<Success>(200),
     );
 
     builder.add("post", EVENTS, "reportHandoff", "Reports a handoff", |op| {

@@ -123,7 +123,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/widget/contacts/{contact_id}/export",
         "exportContact",
-        "All data of a contact, with its calls in pages",
+        "All data of a contact, with its calls and handoffs in pages",
         |op| {
             op.tag(TAG)
                 .org_with(&export::SCOPES)

@@ -271,6 +271,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("list", "listHandoffEvents").showing(HANDOFF),
             verb("session", "listHandoffsOfSession").showing(SESSION_HANDOFF),
             verb("report", "reportHandoff"),
+            verb("delete", "deleteHandoff"),
         ],
         ..NOUN
     },
