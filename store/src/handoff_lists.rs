@@ -7,9 +7,7 @@
 use trunkline_model::handoff::Reason;
 use uuid::Uuid;
 
-use super::column::micros;
 use super::error::Error;
-use super::handoffs::HandoffFilter;
 use super::tx::Tx;
 
 /// Name of the list of all handoffs, which are in `handoffs` alone.
@@ -120,24 +118,19 @@ macro_rules! count {
     };
 }
 
-/// Returns the number of handoffs that the filter matches.
-pub(super) fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
-    let (before, end) = (micros(filter.from) - 1, micros(filter.to));
-    let list = list_name(filter.reason, filter.confirmed);
-    let (count,): (i64,) = match (filter.contact, &*list) {
-        // One by one: a contact has few.
-        (Some(contact), list) => tx.exactly_one(
-            concat!(
-                "SELECT COUNT(*) FROM handoffs WHERE org_id = $1 AND contact_id = $2 AND created_at > $3 AND created_at <= $4 AND ",
-                has_list!("$5")
-            ),
-            &[&org, &contact, &before, &end, &list],
-        ),
-        (None, ALL) => tx.exactly_one(
+/// Returns the number of the list's handoffs later than `before`, up to `end`.
+pub(super) fn count(
+    tx: &mut Tx,
+    org: Uuid,
+    list: &str,
+    (before, end): (i64, i64),
+) -> Result<i64, Error> {
+    let (count,): (i64,) = match list {
+        ALL => tx.exactly_one(
             count!("handoffs WHERE org_id = $1"),
             &[&org, &before, &end, &ALL],
         ),
-        (None, list) => tx.exactly_one(
+        list => tx.exactly_one(
             count!("handoff_lists WHERE org_id = $1 AND list = $4"),
             &[&org, &before, &end, &list],
         ),

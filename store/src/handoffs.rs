@@ -221,7 +221,7 @@ pub fn list(
         micros(filter.to).min(after.at_micros() - 1)
     });
     let items = items(tx, org, filter, end, limit)?;
-    let total = handoff_lists::count(tx, org, filter)?;
+    let total = count(tx, org, filter)?;
     let limit = fitting(&items, limit);
     Ok(Page::of(items, limit, total, |handoff| Position {
         at: handoff.created_at,
@@ -458,6 +458,23 @@ fn items(
             &[&org, &list, &start, &end, &limit],
         ),
     }
+}
+
+/// Returns the number of handoffs that the filter matches.
+fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
+    let (before, end) = (micros(filter.from) - 1, micros(filter.to));
+    let list = list_name(filter.reason, filter.confirmed);
+    let Some(contact) = filter.contact else {
+        return handoff_lists::count(tx, org, &list, (before, end));
+    };
+
+    // One by one: a contact has few.
+    let sql = concat!(
+        "SELECT COUNT(*) FROM handoffs WHERE org_id = $1 AND contact_id = $2 AND created_at > $3 AND created_at <= $4 AND ",
+        handoff_lists::has_list!("$5")
+    );
+    let (count,) = tx.exactly_one(sql, &[&org, &contact, &before, &end, &list])?;
+    Ok(count)
 }
 
 #[cfg(test)]
