@@ -144,7 +144,7 @@ pub use identify::ContactDetails;
 pub use in_force::Follower;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
 pub use integrations::{Integration, NewBooking};
-pub use keyring::{Keyring, RetiredKey, SigningPair};
+pub use keyring::{Keyring, RetiredKey, SigningPair, TokenKind};
 pub use logins::{Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role, is_operators_address};
 pub use node_commands::{CommandState, NodeCommand};
 pub use nodes::{NodeState, NodeStatus, Renewal, Serving, SilentNode};
