@@ -22,6 +22,11 @@ ALTER TABLE orgs DROP COLUMN requests_per_minute;
 ALTER TABLE orgs DROP COLUMN streaming_per_minute;
 ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
 
+-- The token with which a website embeds the widget is rotated.
+ALTER TABLE orgs ADD COLUMN old_widget_token TEXT;
+ALTER TABLE orgs ADD COLUMN old_widget_token_ends_at INTEGER;
+CREATE UNIQUE INDEX orgs_old_widget_token ON orgs (old_widget_token) WHERE old_widget_token IS NOT NULL;
+
 -- API keys without the hash of their token, and sessions without an id, end. No table refers to these.
 ALTER TABLE org_keys RENAME TO old_org_keys;
 CREATE TABLE org_keys (

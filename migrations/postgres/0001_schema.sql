@@ -65,9 +65,13 @@ CREATE TABLE orgs (
     retain_handoffs_days     BIGINT,
     -- Version: an edit names the one that it was made for.
     updated_at               BIGINT NOT NULL DEFAULT 0,
+    -- The embed token from before the last rotation, and its end.
+    old_widget_token         TEXT,
+    old_widget_token_ends_at BIGINT,
     UNIQUE (partner_id, external_id)
 );
 CREATE INDEX orgs_listed ON orgs (partner_id, created_at, id);
+CREATE UNIQUE INDEX orgs_old_widget_token ON orgs (old_widget_token) WHERE old_widget_token IS NOT NULL;
 CREATE INDEX orgs_purged ON orgs (purge_at) WHERE purge_at IS NOT NULL;
 -- The operator's list of all orgs is read by page.
 CREATE INDEX orgs_of_all ON orgs (created_at, id) WHERE deleted_at IS NULL;

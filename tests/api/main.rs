@@ -56,3 +56,5 @@ mod voices;
 mod webhooks;
 mod webhooks_tls;
 mod widget;
+mod widget_config;
+mod widget_tokens;

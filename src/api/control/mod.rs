@@ -75,6 +75,10 @@ fn of_orgs() -> Routes {
         .route("/{orgId}/resume", post(orgs::resume))
         .route("/{orgId}/restore", post(orgs::restore))
         .route(
+            "/{orgId}/rotate-widget-token",
+            post(orgs::rotate_widget_token),
+        )
+        .route(
             "/{orgId}/limits",
             get(limits::of_org).patch(limits::limit_org),
         )

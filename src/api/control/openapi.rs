@@ -91,6 +91,13 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         |op| op.gives::<orgs::OrgView>(200),
     );
     add(
+        "post",
+        "/operator/orgs/{orgId}/rotate-widget-token",
+        "rotateOperatorsWidgetToken",
+        "Gives the org another `widget_token`; the old one is good for 24 hours more",
+        |op| op.gives::<orgs::OrgView>(200),
+    );
+    add(
         "get",
         "/operator/deleted-orgs",
         "listDeletedOrgs",

@@ -35,6 +35,7 @@ pub(super) struct OrgView {
     name: String,
     partner_id: Option<Uuid>,
     external_id: Option<String>,
+    widget_token: String,
     max_concurrent_calls: Option<u32>,
     suspended_by: Vec<SuspendedBy>,
     created_at: String,
@@ -78,6 +79,7 @@ impl From<Org> for OrgView {
             name: org.name,
             partner_id: org.partner_id,
             external_id: org.external_id,
+            widget_token: org.widget_token,
             max_concurrent_calls: org.max_concurrent_calls,
             created_at: written(org.created_at),
             updated_at: written(org.updated_at),
@@ -210,6 +212,19 @@ pub(super) async fn resume(
     body: Body,
 ) -> Result<Json<OrgView>, ApiError> {
     set_suspended(&api, (&named, body), None).await
+}
+
+/// `POST /operator/orgs/{orgId}/rotate-widget-token`: as the partner's of the same name.
+pub(super) async fn rotate_widget_token(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    let id = org_in(&api, &named).await?.id;
+    body.empty()?;
+    let changed = api.write(move |tx, now| trunkline_store::orgs::rotate_widget_token(tx, id, now));
+    Ok(Json(changed.await?.into()))
 }
 
 async fn set_suspended(

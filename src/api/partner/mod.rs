@@ -58,6 +58,10 @@ pub(super) fn router() -> Routes {
         .route("/orgs/{orgId}/suspend", post(org::suspend))
         .route("/orgs/{orgId}/resume", post(org::resume))
         .route("/orgs/{orgId}/restore", post(org::restore))
+        .route(
+            "/orgs/{orgId}/rotate-widget-token",
+            post(once(org::rotate_widget_token)),
+        )
         .route("/orgs/{orgId}/phone-numbers", get(numbers::list))
         .route(
             "/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
@@ -282,6 +286,20 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives_versioned::<org::WholeOrgView>()
         });
     }
+
+    builder.add(
+        "post",
+        &of_org("rotate-widget-token"),
+        "rotateWidgetToken",
+        "Gives the org another `widget_token`; the old one is good for 24 hours more",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .once()
+                .body(read_by(nothing))
+                .gives::<orgs::OrgView>(200)
+        },
+    );
 
     builder.add(
         "get",

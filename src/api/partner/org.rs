@@ -195,6 +195,21 @@ pub(super) async fn restore(
     }
 }
 
+/// `POST /partner/v1/orgs/{orgId}/rotate-widget-token`: the old token is good for 24 hours more, and the one before it ends.
+pub(super) async fn rotate_widget_token(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    body.empty()?;
+    let changed = api
+        .write(move |tx, now| trunkline_store::orgs::rotate_widget_token(tx, org, now))
+        .await?;
+    Ok(Json(changed.into()))
+}
+
 async fn set_suspended(
     api: &Api,
     caller: &PartnerCaller,

@@ -1,7 +1,9 @@
 //! API of the chat widget, `/widget`.
 
 mod authenticate;
+mod config;
 mod contacts;
+mod cors;
 mod erasure;
 mod export;
 mod me;
@@ -30,7 +32,8 @@ pub(super) fn router() -> Routes {
         )
         .route("/contacts/{contact_id}/export", get(export::show))
         .route("/erasures/{erasure_id}", get(erasure::show))
-        .route("/me", get(me::show))
+        .route("/config", cors::open(get(config::show)))
+        .route("/me", cors::open(get(me::show)))
 }
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder) {
@@ -158,6 +161,24 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "/widget/me",
         "showVisitor",
         "Contact of the widget token",
-        |op| op.tag(TAG).visitor().gives::<ContactView>(200),
+        |op| {
+            op.tag(TAG)
+                .visitor()
+                .may_refuse(&[403])
+                .gives::<ContactView>(200)
+        },
+    );
+
+    builder.add(
+        "get",
+        "/widget/config",
+        "showWidgetConfig",
+        "Configuration of the org's widget, for its website",
+        |op| {
+            op.tag(TAG)
+                .site()
+                .may_refuse(&[403])
+                .gives::<config::ConfigView>(200)
+        },
     );
 }
