@@ -22,6 +22,11 @@ ALTER TABLE orgs DROP COLUMN requests_per_minute;
 ALTER TABLE orgs DROP COLUMN streaming_per_minute;
 ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
 
+-- The token with which a website embeds the widget is rotated.
+ALTER TABLE orgs ADD COLUMN old_widget_token TEXT;
+ALTER TABLE orgs ADD COLUMN old_widget_token_ends_at BIGINT;
+CREATE UNIQUE INDEX orgs_old_widget_token ON orgs (old_widget_token) WHERE old_widget_token IS NOT NULL;
+
 -- API keys without the hash of their token, and sessions without an id, end.
 DELETE FROM org_keys WHERE token_hash IS NULL OR kid IS NULL;
 ALTER TABLE org_keys ALTER COLUMN token_hash SET NOT NULL, ALTER COLUMN kid SET NOT NULL;
@@ -95,6 +100,17 @@ INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
     JOIN handoffs ON handoffs.org_id = by_reason.org_id AND handoffs.created_at = by_reason.created_at;
 DROP TABLE handoff_reasons;
 CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
+
+-- Handoffs are found by their contact, that of their call where they have one, and can be deleted.
+UPDATE handoffs SET contact_id = (SELECT contacts.id FROM calls JOIN contacts ON contacts.id = calls.contact_id
+    WHERE calls.id = handoffs.call_id AND calls.org_id = handoffs.org_id) WHERE call_id IS NOT NULL AND contact_id IS NULL;
+CREATE INDEX handoffs_contact ON handoffs (org_id, contact_id, created_at) WHERE contact_id IS NOT NULL;
+CREATE TABLE handoff_gaps (
+    org_id     UUID NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    list       TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (org_id, list, created_at)
+);
 
 -- A node registers a trunk before the one that had it withdraws, which must know whether their Contacts are the same.
 ALTER TABLE nodes ADD COLUMN sip_hosts TEXT;

@@ -67,9 +67,13 @@ CREATE TABLE orgs (
     retain_handoffs_days     INTEGER,
     -- Version: an edit names the one that it was made for.
     updated_at               INTEGER NOT NULL DEFAULT 0,
+    -- The embed token from before the last rotation, and its end.
+    old_widget_token         TEXT,
+    old_widget_token_ends_at INTEGER,
     UNIQUE (partner_id, external_id)
 ) STRICT;
 CREATE INDEX orgs_listed ON orgs (partner_id, created_at, id);
+CREATE UNIQUE INDEX orgs_old_widget_token ON orgs (old_widget_token) WHERE old_widget_token IS NOT NULL;
 CREATE INDEX orgs_purged ON orgs (purge_at) WHERE purge_at IS NOT NULL;
 -- The operator's list of all orgs is read by page.
 CREATE INDEX orgs_of_all ON orgs (created_at, id) WHERE deleted_at IS NULL;
@@ -542,6 +546,8 @@ CREATE TABLE handoffs (
 CREATE UNIQUE INDEX handoffs_id ON handoffs (id);
 -- Handoffs are found by the session of their call.
 CREATE INDEX handoffs_session ON handoffs (org_id, session_id);
+-- The handoffs of a contact, newest first.
+CREATE INDEX handoffs_contact ON handoffs (org_id, contact_id, created_at) WHERE contact_id IS NOT NULL;
 
 -- Lists that a handoff is in, with positions of their own: one for each of its reasons, one for confirmed or unconfirmed handoffs, and one for each
 -- reason among these.
@@ -556,6 +562,15 @@ CREATE TABLE handoff_lists (
     PRIMARY KEY (org_id, list, created_at)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX handoff_lists_handoff ON handoff_lists (handoff_id);
+
+-- Handoffs that were deleted, in each list that they were in while it has a newer one: its positions still count them.
+CREATE TABLE handoff_gaps (
+    org_id     BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    -- As in handoff_lists; empty for all handoffs.
+    list       TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, list, created_at)
+) STRICT, WITHOUT ROWID;
 
 -- Erasures of contacts: what was asked for, how far each node has come, and the receipt.
 CREATE TABLE erasures (

@@ -39,7 +39,7 @@ const RESOURCES: [(&str, &str); 32] = [
     ("contacts", "contact"),
     ("authenticate-user", "contact"),
     ("authenticate-user-by-external-id", "contact"),
-    ("handoff-analytics", "handoff"),
+    ("events", "handoff"),
     ("orgs", "org"),
     ("partners", "partner"),
     ("route-test", ""),

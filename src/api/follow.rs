@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use trunkline_store::{Change, Store, audit, events as store_events, feed, org_keys};
+use trunkline_store::{Change, Store, TokenKind, audit, events as store_events, feed, org_keys};
 use uuid::Uuid;
 
 use super::error::ApiError;
@@ -83,8 +83,15 @@ impl SigningKeys {
             Ok(others) => {
                 *self = Self::Read;
                 if others {
-                    let kid = store.keyring().signing_key().id().to_owned();
-                    tracing::info!(kid, "the signing keys changed; signing with this one");
+                    let keyring = store.keyring();
+                    let api_keys = keyring.signing_key_of(TokenKind::ApiKey);
+                    let widget = keyring.signing_key_of(TokenKind::Widget);
+                    let (kid, widget_kid) = (api_keys.id(), widget.id());
+                    tracing::info!(
+                        kid,
+                        widget_kid,
+                        "the signing keys changed; signing API keys and widget tokens with these"
+                    );
                 }
             }
             Err(error) => {

@@ -583,6 +583,7 @@ mod tests {
             engine: None,
             metrics: metrics::install(),
             sip_addresses: Vec::new(),
+            base_url: "https://api.example".to_owned(),
             dashboard_url: "https://dashboard.example".to_owned(),
             clock: || NOW,
             monotonic: || NOW,

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::SigningPair;
+use trunkline_store::{SigningPair, TokenKind};
 
 use super::operations::{Audience, Operations};
 use super::query::Query;
@@ -20,8 +20,18 @@ const KEPT: &str = "public, max-age=300";
 /// A JWK set.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct KeySet {
-    /// Keys; the one that signs new tokens first.
+    /// Keys of API keys, then those of widget tokens; of each kind the one that signs new tokens first.
     keys: Vec<Jwk>,
+}
+
+/// Tokens that a key signs.
+#[derive(Copy, Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SignedTokens {
+    /// API keys of orgs.
+    ApiKey,
+    /// Tokens of the widget's visitors.
+    WidgetContact,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -33,10 +43,12 @@ struct Jwk {
     purpose: &'static str,
     kid: String,
     x: String,
+    /// Tokens that the key signs. A verifier of widget tokens must take no key of API keys.
+    tokens: SignedTokens,
 }
 
-impl From<&SigningPair> for Jwk {
-    fn from(pair: &SigningPair) -> Self {
+impl Jwk {
+    fn new(tokens: SignedTokens, pair: &SigningPair) -> Self {
         Self {
             kty: "OKP",
             crv: "Ed25519",
@@ -44,6 +56,7 @@ impl From<&SigningPair> for Jwk {
             purpose: "sig",
             kid: pair.id().to_owned(),
             x: URL_SAFE_NO_PAD.encode(pair.public()),
+            tokens,
         }
     }
 }
@@ -54,10 +67,17 @@ pub(super) async fn show(
     query: Query,
 ) -> Result<([(HeaderName, &'static str); 1], Json<KeySet>), ApiError> {
     query.finish()?;
-    let keys = api.store().keyring().signing_keys();
-    let set = KeySet {
-        keys: keys.iter().map(Jwk::from).collect(),
-    };
+    let keyring = api.store().keyring();
+    let published = [
+        (TokenKind::ApiKey, SignedTokens::ApiKey),
+        (TokenKind::Widget, SignedTokens::WidgetContact),
+    ];
+    let mut keys = Vec::new();
+    for (kind, tokens) in published {
+        let pairs = keyring.signing_keys_of(kind);
+        keys.extend(pairs.iter().map(|pair| Jwk::new(tokens, pair)));
+    }
+    let set = KeySet { keys };
     Ok(([(header::CACHE_CONTROL, KEPT)], Json(set)))
 }
 

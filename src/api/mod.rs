@@ -198,7 +198,7 @@ async fn unknown_method(uri: Uri) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let message = match uri.path() {
         "/phone/agents" => phone::NO_AGENTS,
-        _ => "This path does not take this method; see Allow",
+        _ => routes::UNKNOWN_METHOD,
     };
     error::refusal(status, error::Refusal::new(message, error::code_of(status)))
 }

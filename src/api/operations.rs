@@ -34,6 +34,8 @@ pub(super) enum Audience {
     Partner,
     /// The widget token of a visitor.
     Visitor,
+    /// The `widget_token` of an org, which its website shows to everybody.
+    Site,
     /// The operator, on the control socket.
     Operator,
 }
@@ -127,7 +129,8 @@ impl Area<'_, '_> {
         self.post(path, handler, named, |operation| describe(operation).once());
     }
 
-    fn add(
+    /// Declares an operation whose route has more than a handler: its method and path, the route, and the rest as for the others.
+    pub(super) fn add(
         &mut self,
         (method, path): (&str, &str),
         route: MethodRouter<Api>,
@@ -147,6 +150,7 @@ impl Area<'_, '_> {
                 Audience::Org { write, .. } => operation.org(write),
                 Audience::Partner => operation.partner(),
                 Audience::Visitor => operation.visitor(),
+                Audience::Site => operation.site(),
                 Audience::Operator => operation,
             })
         });

@@ -7,12 +7,15 @@
 //! This is our own window because GCRA, as in governor, is too lax: if it allows the whole limit in one burst, it lets nearly twice the limit
 //! through in a minute.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dashmap::DashMap;
+use trunkline_sip::flow::source;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -20,6 +23,8 @@ use super::error::ApiError;
 
 /// Length of the window in seconds.
 const WINDOW_S: u64 = 60;
+/// Most windows of addresses. Two addresses rarely share one.
+const ADDRESSES: u64 = 1 << 16;
 /// Requests between two sweeps of idle windows; more if there are more windows.
 const SWEPT_EVERY: usize = 1024;
 
@@ -38,6 +43,10 @@ pub(super) enum Policy {
     LoginLinks,
     /// All requests with the token of one visitor.
     Visitor,
+    /// All requests with the embed token of one org, which any visitor of its website has.
+    Widget,
+    /// All requests from one address that bring an embed token, or none.
+    WidgetAddress,
     /// All requests with the token of one session.
     Session,
     /// All requests with the token of an org's bots: every bot makes one at the end of its call.
@@ -60,6 +69,8 @@ impl Policy {
             Self::Partner => "partner",
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",
+            Self::Widget => "widget",
+            Self::WidgetAddress => "widget-address",
             Self::Session => "session",
             Self::Bots => "bots",
             Self::Operator => "operator",
@@ -76,11 +87,13 @@ pub(super) enum CountedBy {
     Node,
 }
 
-/// Windows of the credentials in use. Only a valid credential gets an entry, so unauthenticated clients can't grow the map. The first sweep at
-/// least a minute after its last request drops the entry.
+/// Windows of the credentials in use. Only a valid credential gets an entry, and all addresses share [`ADDRESSES`] of them, so unauthenticated
+/// clients can't grow the map. The first sweep at least a minute after its last request drops the entry.
 #[derive(Debug)]
 pub(super) struct Quotas {
     windows: DashMap<(Policy, Uuid), Box<Window>>,
+    /// Spreads addresses over their windows. Random, so that nobody can choose an address that shares another's.
+    addresses: RandomState,
     counted_by: CountedBy,
     /// Requests until the next sweep.
     until_sweep: AtomicUsize,
@@ -114,6 +127,7 @@ impl Quotas {
     pub(super) fn new(counted_by: CountedBy) -> Self {
         Self {
             windows: DashMap::new(),
+            addresses: RandomState::new(),
             counted_by,
             until_sweep: AtomicUsize::new(SWEPT_EVERY),
         }
@@ -128,6 +142,17 @@ impl Quotas {
         }
         let mut window = self.windows.entry((policy, whom)).or_default();
         window.take(policy, self.counted_by, limit, now.as_secs())
+    }
+
+    /// Counts a request from an address, unless the limit is reached. An IPv6 address counts as its /64; unknown addresses count as one.
+    pub(super) fn take_address(
+        &self,
+        (policy, limit): (Policy, u32),
+        address: Option<IpAddr>,
+        now: Moment,
+    ) -> Counted {
+        let window = self.addresses.hash_one(address.map(source)) % ADDRESSES;
+        self.take(policy, Uuid::from_u128(window.into()), limit, now)
     }
 
     /// Drops idle windows. It runs so seldom that its cost per request is negligible.
@@ -331,6 +356,32 @@ mod tests {
         }
         let kept = quotas.windows.len();
         assert!(kept <= SWEPT_EVERY, "{kept}");
+    }
+
+    #[test]
+    fn addresses_are_counted_apart_within_a_bounded_number_of_windows() {
+        let quotas = Quotas::new(CountedBy::Deployment);
+        let take = |address: &str, limit| {
+            let address = address.parse().ok();
+            let by = (Policy::WidgetAddress, limit);
+            quotas
+                .take_address(by, address, Moment::from_secs(1))
+                .passed
+        };
+        assert!(take("192.0.2.1", 1));
+        assert!(!take("192.0.2.1", 1));
+        assert!(!take("::ffff:192.0.2.1", 1));
+        assert!(take("2001:db8::1", 1));
+        assert!(!take("2001:db8::2", 1), "the /64 counts as one");
+        assert!(take("unknown", 1));
+        assert!(!take("unknown", 1));
+
+        // A client with a whole /32 has as many windows as all others together.
+        for network in 0..3 * ADDRESSES {
+            let bits = (0x2001_0db8_u128 << 96) + (u128::from(network) << 64);
+            take(&std::net::Ipv6Addr::from_bits(bits).to_string(), 1);
+        }
+        assert!(quotas.windows.len() as u64 <= ADDRESSES);
     }
 
     #[test]

@@ -5,6 +5,9 @@ use axum::routing::MethodRouter;
 
 use super::Api;
 
+/// Message for a method that a path doesn't take.
+pub(super) const UNKNOWN_METHOD: &str = "This path does not take this method; see Allow";
+
 /// Paths with their handlers.
 #[derive(Debug, Default)]
 pub(super) struct Routes(Vec<(String, MethodRouter<Api>)>);

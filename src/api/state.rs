@@ -41,6 +41,8 @@ pub struct ApiDeps {
     pub engine: Option<engine::Handle>,
     /// Metrics of this process.
     pub metrics: PrometheusHandle,
+    /// Base URL of the API, without a trailing slash: the issuer of widget tokens.
+    pub base_url: String,
     /// Base URL of the dashboard, without a trailing slash.
     pub dashboard_url: String,
     /// Advertised host and port of each SIP listener; empty if this process serves none.
@@ -214,6 +216,10 @@ impl Api {
     /// Advertised host and port of each SIP listener.
     pub(super) fn sip_addresses(&self) -> &[String] {
         &self.0.deps.sip_addresses
+    }
+
+    pub(super) fn base_url(&self) -> &str {
+        &self.0.deps.base_url
     }
 
     pub(super) fn dashboard_url(&self) -> &str {

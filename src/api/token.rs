@@ -1,5 +1,5 @@
 //! Signed tokens (Ed25519, RFC 8037): org API keys, whose `sub` is the key's row, and tokens of widget contacts, which
-//! expire and have the claim `typ`.
+//! expire and have the claims `typ`, `iss` and `aud`. Each kind has signing keys of its own, so that neither is ever taken for the other.
 //!
 //! The signature proves that we issued a token. The store says if the key or contact still exists.
 
@@ -12,7 +12,9 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use trunkline_store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store, org_keys};
+use trunkline_store::{
+    Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, SigningPair, Store, TokenKind, org_keys,
+};
 
 /// Claims of an org key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,6 +39,11 @@ pub struct Claims {
 #[serde(deny_unknown_fields)]
 pub struct ContactClaims {
     typ: ContactType,
+    /// Base URL of the API that issued the token. Not compared when we read it: the signature proves the issuer, and the operator may
+    /// change the URL.
+    iss: String,
+    /// Id of the org, as `org`: whoever checks the audience takes no other org's visitor for its own.
+    aud: Uuid,
     /// Id of the contact.
     pub sub: Uuid,
     /// Id of the org.
@@ -45,6 +52,26 @@ pub struct ContactClaims {
     pub iat: u64,
     /// Time of expiry, in seconds since the epoch.
     pub exp: u64,
+}
+
+/// Claims of a widget contact's token from before these had signing keys of their own.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldContactClaims {
+    typ: ContactType,
+    sub: Uuid,
+    org: Uuid,
+    iat: u64,
+    exp: u64,
+}
+
+/// Visitor that a token of the widget names.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct VisitorId {
+    /// Id of the contact.
+    pub(super) contact: Uuid,
+    /// Id of the org.
+    pub(super) org: Uuid,
 }
 
 /// Distinguishes a contact's token from all others.
@@ -122,36 +149,41 @@ pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Mom
         iat: now.as_secs(),
         jti: Some(Uuid::new_v4()),
     };
-    sign(keyring, &claims)
+    sign(&keyring.signing_key_of(TokenKind::ApiKey), &claims)
 }
 
-/// Signs the token of a widget contact.
+/// Time that the token of a visitor is good.
+const CONTACT_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
+
+/// Signs the token of a widget contact. `issuer` is the base URL of the API.
 pub(super) fn mint_contact(
     keyring: &Keyring,
+    issuer: &str,
     contact: Uuid,
     org: Uuid,
-    lifetime: Duration,
     now: Moment,
 ) -> String {
     let claims = ContactClaims {
         typ: ContactType::WidgetContact,
+        iss: issuer.to_owned(),
+        aud: org,
         sub: contact,
         org,
         iat: now.as_secs(),
-        exp: (now + lifetime).as_secs(),
+        exp: (now + CONTACT_LIFETIME).as_secs(),
     };
-    sign(keyring, &claims)
+    sign(&keyring.signing_key_of(TokenKind::Widget), &claims)
 }
 
 /// Returns the claims of an org key that we signed, possibly with a key that is retired now, whose signature proves nothing by itself: the
 /// caller compares the token with the hash in the row.
 pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<Claims> {
-    if let Some(claims) = verified(keyring, token) {
+    if let Some(claims) = read(keyring, token) {
         return Some(claims);
     }
 
     let kid = key_of(token)?;
-    let keys = keyring.retired_keys();
+    let keys = keyring.retired_keys(TokenKind::ApiKey);
     let retired = keys.iter().find(|key| key.id() == kid)?;
     verified_with(retired.public(), token)
 }
@@ -159,16 +191,39 @@ pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<Claims> {
 /// Returns the claims of an org key that we signed; `None` for anything else, including other algorithms and kinds of
 /// tokens.
 pub fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
-    verified(keyring, token)
+    verified(&keyring.signing_keys_of(TokenKind::ApiKey), token)
 }
 
-/// Returns the claims of a valid token of a widget contact.
-pub(super) fn read_contact(keyring: &Keyring, token: &str, now: Moment) -> Option<ContactClaims> {
-    verified(keyring, token).filter(|claims: &ContactClaims| now.as_secs() < claims.exp)
+/// Returns the visitor of a valid token of a widget contact.
+pub(super) fn read_contact(keyring: &Keyring, token: &str, now: Moment) -> Option<VisitorId> {
+    let claims = verified(&keyring.signing_keys_of(TokenKind::Widget), token);
+    let Some(claims): Option<ContactClaims> = claims else {
+        return read_old_contact(keyring, token, now);
+    };
+
+    let is_good = claims.aud == claims.org && now.as_secs() < claims.exp;
+    is_good.then_some(VisitorId {
+        contact: claims.sub,
+        org: claims.org,
+    })
 }
 
-fn sign(keyring: &Keyring, claims: &impl Serialize) -> String {
-    let pair = keyring.signing_key();
+/// Returns the visitor of a token from before widget tokens had signing keys of their own, which is good until it ends.
+fn read_old_contact(keyring: &Keyring, token: &str, now: Moment) -> Option<VisitorId> {
+    if !keyring.takes_old_widget_tokens() {
+        return None;
+    }
+
+    let claims: OldContactClaims = verified(&keyring.signing_keys_of(TokenKind::ApiKey), token)?;
+    let lifetime = claims.exp.checked_sub(claims.iat)?;
+    let is_good = lifetime <= CONTACT_LIFETIME.as_secs() && now.as_secs() < claims.exp;
+    is_good.then_some(VisitorId {
+        contact: claims.sub,
+        org: claims.org,
+    })
+}
+
+fn sign(pair: &SigningPair, claims: &impl Serialize) -> String {
     let mut header = Header::new(Algorithm::EdDSA);
     header.kid = Some(pair.id().to_owned());
     jsonwebtoken::encode(&header, claims, &EncodingKey::from_ed_der(&pair.pkcs8()))
@@ -177,11 +232,18 @@ fn sign(keyring: &Keyring, claims: &impl Serialize) -> String {
 
 /// Returns true if the token names an unknown signing key: another process may have just created it.
 pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
-    let is_known = |kid: String| {
-        keyring.signing_keys().iter().any(|pair| pair.id() == kid)
-            || keyring.retired_keys().iter().any(|key| key.id() == kid)
+    let is_known = |kid: &str| {
+        [TokenKind::ApiKey, TokenKind::Widget]
+            .into_iter()
+            .any(|kind| {
+                keyring
+                    .signing_keys_of(kind)
+                    .iter()
+                    .any(|key| key.id() == kid)
+                    || keyring.retired_keys(kind).iter().any(|key| key.id() == kid)
+            })
     };
-    key_of(token).is_some_and(|kid| !is_known(kid))
+    key_of(token).is_some_and(|kid| !is_known(&kid))
 }
 
 /// Id of the signing key that the token names.
@@ -192,9 +254,8 @@ fn key_of(token: &str) -> Option<String> {
     header?.kid
 }
 
-fn verified<C: DeserializeOwned + Clone>(keyring: &Keyring, token: &str) -> Option<C> {
+fn verified<C: DeserializeOwned + Clone>(keys: &[SigningPair], token: &str) -> Option<C> {
     let kid = key_of(token)?;
-    let keys = keyring.signing_keys();
     let pair = keys.iter().find(|pair| pair.id() == kid)?;
     verified_with(&pair.public(), token)
 }
@@ -208,7 +269,7 @@ fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) ->
     validation.validate_aud = false;
 
     let key = DecodingKey::from_ed_der(public);
-    // `deny_unknown_fields` tells the kinds apart: a contact's token has claims that an org key's must not have.
+    // `deny_unknown_fields` tells the kinds apart besides their keys: a contact's token has claims that an org key's must not have.
     let data = jsonwebtoken::decode::<C>(token, &key, &validation).ok()?;
     Some(data.claims)
 }

@@ -19,7 +19,7 @@ use crate::config::Config;
 /// Contacts of an org.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Prints everything that is kept of a contact as JSON: itself, and its calls with their transfers and handoffs.
+    /// Prints everything that is kept of a contact as JSON: itself, its calls with their transfers, and its handoffs.
     #[command(
         after_help = "Examples:\n  trunkline contact export ann@example.com > contact.json\n  trunkline contact export 019a0000-0000-7000-8000-000000000000 --org Acme > contact.json"
     )]
@@ -163,30 +163,105 @@ async fn erase(session: &Session, id: &str, wait: Duration) -> Result<Value, Fai
     Ok(erasure)
 }
 
-/// Prints an export page by page, as one object.
+/// Prints an export page by page, as one object: pages of calls, then of handoffs.
 async fn export(session: &Session, id: &str) -> Result<(), Failure> {
     let mut out = io::stdout();
+    let mut printed = ExportPrinter::default();
     let mut cursor: Option<String> = None;
     loop {
         let mut query = vec![("limit", PAGE)];
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let path = format!("/widget/contacts/{id}/export?{}", encoded(&query)?);
         let page = session.json(&path).await?;
-
-        let calls = page["calls"].as_array().map_or(&[][..], Vec::as_slice);
-        let calls: Vec<String> = calls.iter().map(Value::to_string).collect();
-        let begin = match cursor {
-            None => format!("{{\"contact\":{},\"calls\":[", page["contact"]),
-            Some(_) => ",".to_owned(),
-        };
         cursor = page["next"].as_str().map(str::to_owned);
-        let end = if cursor.is_none() { "]}\n" } else { "" };
+
+        let text = printed.page(&page, cursor.is_none());
         // Flushed page by page, so that a reader that has gone ends the requests as well.
-        write!(out, "{begin}{}{end}", calls.join(","))
+        write!(out, "{text}")
             .and_then(|()| out.flush())
             .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))?;
         if cursor.is_none() {
             return Ok(());
+        }
+    }
+}
+
+/// Joins the pages of an export to one object.
+#[derive(Debug, Default)]
+struct ExportPrinter {
+    has_begun: bool,
+    has_calls: bool,
+    in_handoffs: bool,
+    has_handoffs: bool,
+}
+
+impl ExportPrinter {
+    /// Returns the text of the next page.
+    fn page(&mut self, page: &Value, is_last: bool) -> String {
+        let mut text = String::new();
+        if !self.has_begun {
+            text += &format!("{{\"contact\":{},\"calls\":[", page["contact"]);
+            self.has_begun = true;
+        }
+        text += &items(&page["calls"], &mut self.has_calls);
+
+        // Handoffs begin on the page of the last call.
+        let handoffs = &page["handoffs"];
+        let has_some = handoffs.as_array().is_some_and(|some| !some.is_empty());
+        if (has_some || is_last) && !self.in_handoffs {
+            text += "],\"handoffs\":[";
+            self.in_handoffs = true;
+        }
+        text += &items(handoffs, &mut self.has_handoffs);
+
+        if is_last {
+            text += "]}\n";
+        }
+        text
+    }
+}
+
+/// Returns the items of a list, each behind a comma but for the first of all pages.
+fn items(list: &Value, has_some: &mut bool) -> String {
+    let mut text = String::new();
+    for item in list.as_array().into_iter().flatten() {
+        if *has_some {
+            text.push(',');
+        }
+        text += &item.to_string();
+        *has_some = true;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_an_export_become_one_object() {
+        let whole = json!({"contact": {"id": 1}, "calls": [1, 2, 3], "handoffs": [4, 5, 6]});
+        let page = |calls: &[u8], handoffs: &[u8]| json!({"contact": {"id": 1}, "calls": calls, "handoffs": handoffs});
+        let nothing = json!({"contact": {"id": 1}, "calls": [], "handoffs": []});
+        for (pages, expected) in [
+            (vec![page(&[1, 2, 3], &[4, 5, 6])], &whole),
+            (
+                vec![page(&[1, 2], &[]), page(&[3], &[4]), page(&[], &[5, 6])],
+                &whole,
+            ),
+            (vec![page(&[1, 2, 3], &[]), page(&[], &[4, 5, 6])], &whole),
+            (vec![page(&[], &[])], &nothing),
+        ] {
+            let mut printer = ExportPrinter::default();
+            let last = pages.len() - 1;
+            let pages = pages.iter().enumerate();
+            let text: String = pages
+                .map(|(place, page)| printer.page(page, place == last))
+                .collect();
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(&read, expected, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use trunkline_store::{OpenFault, SignedKeys, Store, org_keys};
+use trunkline_store::{OpenFault, SignedKeys, Store, TokenKind, org_keys};
 use uuid::Uuid;
 
 use super::output::{Output, Tabular};
@@ -15,19 +15,24 @@ use crate::config::{Config, Secret};
 /// API keys of an org, and the keys that sign and seal.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay valid until
-    /// that key is retired.
+    /// Makes another key that signs API keys, or widget tokens. Running daemons sign with it within a second; older tokens
+    /// stay valid until the key that signed them is retired.
     RotateSigning {
+        /// Makes one for widget tokens.
+        #[arg(long)]
+        widget: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Lists the keys that sign tokens: the current one, those whose tokens are valid, and those that are retired.
+    /// Lists the keys that sign API keys and widget tokens: of each kind the current one, those whose tokens are valid, and
+    /// those that are retired.
     ListSigning {
         #[command(flatten)]
         output: Output,
     },
     /// Retires a key that signed tokens: running daemons refuse its tokens within a second. Widget tokens end; API keys
-    /// stay valid, because the hashes of their tokens are stored.
+    /// stay valid, because the hashes of their tokens are stored. Widget tokens from before they had keys of their own
+    /// end with the key that signed them, too.
     #[command(
         after_help = "Examples:\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys --yes"
     )]
@@ -68,7 +73,7 @@ pub(super) enum Command {
     },
 }
 
-/// Key that signs now.
+/// Key that signs tokens of one kind now.
 #[derive(Debug, Serialize)]
 struct SigningView {
     kid: String,
@@ -88,15 +93,21 @@ impl Tabular for SigningView {
 #[derive(Debug, Serialize)]
 struct SignerView {
     kid: String,
+    /// Tokens that it signs: `api_key` or `widget_contact`.
+    tokens: &'static str,
     /// `signs`, `good` (its tokens are valid) or `retired`.
     status: &'static str,
 }
 
 impl Tabular for SignerView {
-    const COLUMNS: &'static [&'static str] = &["kid", "status"];
+    const COLUMNS: &'static [&'static str] = &["kid", "tokens", "status"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.kid.clone(), self.status.to_owned()]
+        vec![
+            self.kid.clone(),
+            self.tokens.to_owned(),
+            self.status.to_owned(),
+        ]
     }
 }
 
@@ -135,10 +146,14 @@ impl Command {
         let store = startup::open_store(config).await?;
 
         match self {
-            Self::RotateSigning { output } => {
-                let rotated = store.rotate_signing_key(now()).await;
+            Self::RotateSigning { widget, output } => {
+                let kind = match widget {
+                    true => TokenKind::Widget,
+                    false => TokenKind::ApiKey,
+                };
+                let rotated = store.rotate_signing_key_of(kind, now()).await;
                 rotated.map_err(|fault| Failure::Command(fault.to_string()))?;
-                let keys = store.keyring().signing_keys();
+                let keys = store.keyring().signing_keys_of(kind);
                 output.one(&SigningView {
                     kid: keys[0].id().to_owned(),
                     published: keys.len(),
@@ -177,23 +192,31 @@ impl Command {
     }
 }
 
-/// Returns all signing keys, the current one first.
+/// Returns all signing keys: those of API keys, then those of widget tokens, of each kind the current one first.
 fn signers(store: &Store) -> Vec<SignerView> {
-    let (good, retired) = (
-        store.keyring().signing_keys(),
-        store.keyring().retired_keys(),
-    );
+    let kinds = [
+        (TokenKind::ApiKey, "api_key"),
+        (TokenKind::Widget, "widget_contact"),
+    ];
+    let mut signers = Vec::new();
+    for (kind, tokens) in kinds {
+        let (good, retired) = (
+            store.keyring().signing_keys_of(kind),
+            store.keyring().retired_keys(kind),
+        );
 
-    let good = good.iter().enumerate().map(|(index, pair)| SignerView {
-        kid: pair.id().to_owned(),
-        status: if index == 0 { "signs" } else { "good" },
-    });
-    let retired = retired.iter().map(|key| SignerView {
-        kid: key.id().to_owned(),
-        status: "retired",
-    });
-
-    good.chain(retired).collect()
+        signers.extend(good.iter().enumerate().map(|(index, pair)| SignerView {
+            kid: pair.id().to_owned(),
+            tokens,
+            status: if index == 0 { "signs" } else { "good" },
+        }));
+        signers.extend(retired.iter().map(|key| SignerView {
+            kid: key.id().to_owned(),
+            tokens,
+            status: "retired",
+        }));
+    }
+    signers
 }
 
 /// Retires a signing key. With `api_keys` its API keys are revoked too, once `yes` confirms it.

@@ -174,6 +174,7 @@ async fn serve(
         live: live.clone(),
         engine: Some(engine.handle()),
         metrics: handle.clone(),
+        base_url: reachable.http.clone(),
         dashboard_url: reachable.dashboard.clone(),
         sip_addresses: reachable.sip.clone(),
         clock: now,

@@ -164,6 +164,7 @@ impl Session {
         let config = startup::with_known_realm(config, &store).await?;
         let directory = startup::open_directory(&config, &store).await?;
         let api = Api::new(api::ApiDeps {
+            base_url: config.http.base_url(config.http.listen),
             dashboard_url: config.http.dashboard_url(config.http.listen),
             config: Arc::new(config),
             store: store.clone(),

@@ -12,7 +12,7 @@ use super::contacts::{self, ContactLock};
 use super::error::{Error, Kind, Wrong};
 use super::retention::{OF_ORG, Retained, RetentionDays, Row};
 use super::tx::Tx;
-use super::{Change, Store, contact_counts, events, purge};
+use super::{Change, Store, contact_counts, events, handoff_lists, purge};
 
 /// Rows that one transaction deletes or empties.
 const ROWS_AT_ONCE: i64 = 500;
@@ -121,7 +121,9 @@ impl Store {
 fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
     let sql = "DELETE FROM handoffs WHERE org_id = $1 AND created_at IN (
         SELECT created_at FROM handoffs WHERE org_id = $1 AND created_at < $2 ORDER BY created_at LIMIT $3)";
-    tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
+    let deleted = tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])?;
+    handoff_lists::forget_oldest(tx, org)?;
+    Ok(deleted)
 }
 
 /// Clears the session data of a portion of the ended calls, the oldest first. A call that is up is cleared once it has ended, and one that
@@ -164,7 +166,11 @@ fn delete_contacts(
     let mut deleted = 0;
     for (contact,) in unnamed.iter().filter(|contact| !named.contains(contact)) {
         let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2 AND updated_at < $3";
-        deleted += tx.run(sql, &[&org, contact, &before])?;
+        if tx.run(sql, &[&org, contact, &before])? > 0 {
+            deleted += 1;
+            let sql = "UPDATE handoffs SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
+            tx.run(sql, &[&org, contact])?;
+        }
     }
     contact_counts::removed(tx, org, deleted)?;
     tx.changed(Change::Contacts(org), now);

@@ -346,6 +346,8 @@ pub enum Kind {
     BotToken,
     /// Prompt of built-in agents.
     Prompt,
+    /// Handoff.
+    Handoff,
 }
 
 impl Kind {
@@ -375,6 +377,7 @@ impl Kind {
             | Self::Webhook
             | Self::BotToken
             | Self::Prompt
+            | Self::Handoff
             | Self::Delivery => format!("a {self}"),
         }
     }
@@ -401,6 +404,7 @@ impl std::fmt::Display for Kind {
             Self::Role => "role",
             Self::BotToken => "bot token",
             Self::Prompt => "prompt",
+            Self::Handoff => "handoff",
             Self::Webhook => "webhook",
             Self::Delivery => "delivery",
             Self::Session => "session",

@@ -1,7 +1,7 @@
 //! Handoffs: conversations that an agent gave to a human.
 //!
 //! The handoffs of an org are recorded one after the other, each at least a microsecond later than the one before. So a list never gains an
-//! item below one that was seen, and the number within a window is the difference of two positions.
+//! item below one that was seen. `handoff_lists` counts them.
 
 use serde_json::json;
 pub use trunkline_model::handoff::{Reason, Sentiment};
@@ -10,11 +10,16 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
+use super::contacts::{self, ContactLock};
 use super::error::Error;
+use super::event::repeatable_id;
+use super::handoff_lists::{self, list_name};
 use super::page;
 use super::tx::Tx;
 use super::value::{Cells, Record, Unreadable};
-use super::{EventType, NewEvent, OrgLimit, Page, Position, lock_org, new_id, org_limits};
+use super::{
+    EventType, Kind, NewEvent, OrgLimit, Page, Position, Wrong, lock_org, new_id, org_limits,
+};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +30,8 @@ pub struct Handoff {
     pub org_id: Uuid,
     /// The conversation.
     pub session_id: String,
+    /// The person who was handed over; `None` if that isn't known, or was erased.
+    pub contact_id: Option<Uuid>,
     /// Summary of the conversation, in the agent's words.
     pub summary: String,
     /// Reason in the agent's own words.
@@ -42,6 +49,7 @@ from_row!(Handoff {
     id,
     org_id,
     session_id,
+    contact_id,
     summary,
     explanation,
     reasons: column::json,
@@ -53,7 +61,7 @@ from_row!(Handoff {
 /// Columns of a [`Handoff`]. Others aren't read, since lists are long.
 macro_rules! columns {
     () => {
-        "handoffs.id, handoffs.org_id, handoffs.session_id, handoffs.summary, handoffs.explanation, handoffs.reasons, handoffs.sentiment, handoffs.created_at, confirmed"
+        "handoffs.id, handoffs.org_id, handoffs.session_id, handoffs.contact_id, handoffs.summary, handoffs.explanation, handoffs.reasons, handoffs.sentiment, handoffs.created_at, confirmed"
     };
 }
 
@@ -62,6 +70,8 @@ macro_rules! columns {
 pub struct NewHandoff {
     /// The conversation.
     pub session_id: String,
+    /// The person who was handed over, if the report names one.
+    pub contact_id: Option<Uuid>,
     /// Summary of the conversation.
     pub summary: String,
     /// Reason in the agent's own words.
@@ -79,28 +89,120 @@ pub struct HandoffFilter {
     pub reason: Option<Reason>,
     /// Only handoffs that are confirmed, or only those that aren't.
     pub confirmed: Option<bool>,
+    /// Only handoffs of this contact.
+    pub contact: Option<Uuid>,
     /// At this time or later.
     pub from: Moment,
     /// At this time or before.
     pub to: Moment,
 }
 
-/// Records a handoff as the org's newest.
+/// Records a handoff as the org's newest. Without a contact of its own it has that of the call whose session it names.
 ///
 /// # Errors
-/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org; [`Conflict::AtLimit`](super::Conflict::AtLimit).
+/// [`Wrong::Absent`] if there is no such org; [`Wrong::Unknown`] for a contact that isn't the org's;
+/// [`Conflict::AtLimit`](super::Conflict::AtLimit).
 pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
     lock_org(tx, org)?;
     org_limits::leave_room_for(tx, org, OrgLimit::Handoffs, now)?;
+
+    let contact = match new.contact_id {
+        Some(contact) => Some(known_contact(tx, org, contact)?),
+        None => contact_of_session(tx, org, &new.session_id)?,
+    };
     // Who reports a handoff has made it.
     let origin = Origin {
         id: new_id(now),
         call: None,
+        contact,
         confirmed: true,
     };
     let handoff = append(tx, org, origin, new, now)?;
     tx.record([handoff.event()]);
     Ok(handoff)
+}
+
+/// Returns the contact of this id, which isn't deleted before the commit.
+fn known_contact(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Uuid, Error> {
+    let unknown = Wrong::Unknown {
+        kind: Kind::Contact,
+        id,
+    };
+    match contacts::by_id(tx, org, id) {
+        Err(Error::Wrong(_)) => return Err(unknown.into()),
+        found => found?,
+    };
+    // Locked only once it is known to be the org's.
+    let existing = contacts::lock_existing(tx, [id], ContactLock::Named)?;
+    match existing.contains(&id) {
+        true => Ok(id),
+        false => Err(unknown.into()),
+    }
+}
+
+/// Returns the contact of the call with this session, if both exist.
+fn contact_of_session(tx: &mut Tx, org: Uuid, session: &str) -> Result<Option<Uuid>, Error> {
+    let Ok(session) = Uuid::try_parse(session) else {
+        return Ok(None);
+    };
+    let sql = "SELECT contacts.id FROM calls JOIN contacts ON contacts.id = calls.contact_id
+        WHERE calls.org_id = $1 AND calls.session_id = $2 LIMIT 1";
+    let found: Option<(Uuid,)> = tx.one(sql, &[&org, &session])?;
+    Ok(found.map(|(contact,)| contact))
+}
+
+/// Returns the handoff of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, handoff: Uuid) -> Result<Handoff, Error> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM handoffs WHERE org_id = $1 AND id = $2"
+    );
+    let row = tx.one(sql, &[&org, &handoff])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Handoff))?)
+}
+
+/// Deletes a handoff, and clears the texts of its event. The call and the transfer that made it keep theirs.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, handoff: Uuid) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    let created_at = by_id(tx, org, handoff)?.created_at;
+    let at = micros(created_at);
+
+    let sql = "SELECT list FROM handoff_lists WHERE handoff_id = $1";
+    let lists: Vec<(String,)> = tx.all(sql, &[&handoff])?;
+    let sql = "DELETE FROM handoffs WHERE org_id = $1 AND created_at = $2";
+    tx.run(sql, &[&org, &at])?;
+    for (list,) in lists {
+        handoff_lists::note_deleted(tx, org, &list, at)?;
+    }
+    handoff_lists::note_deleted(tx, org, handoff_lists::ALL, at)?;
+
+    clear_event(tx, handoff, created_at)
+}
+
+/// Clears the texts in the event of a handoff, for those who haven't read it yet.
+fn clear_event(tx: &mut Tx, handoff: Uuid, at: Moment) -> Result<(), Error> {
+    let id = repeatable_id(EventType::HandoffCreated, handoff, at);
+    let row: Option<(i64, String)> =
+        tx.one("SELECT seq, body FROM events WHERE id = $1", &[&id])?;
+    let Some((seq, body)) = row else {
+        return Ok(());
+    };
+    let Ok(mut event) = serde_json::from_str::<serde_json::Value>(&body) else {
+        return Ok(());
+    };
+
+    event["data"]["summary"] = "".into();
+    event["data"]["explanation"] = serde_json::Value::Null;
+    let sql = "UPDATE events SET body = $2 WHERE seq = $1";
+    tx.run(sql, &[&seq, &event.to_string()])?;
+    Ok(())
 }
 
 /// Returns a page of the org's handoffs, newest first, after `after`.
@@ -141,6 +243,7 @@ impl Record for SessionHandoff {
         "id",
         "org_id",
         "session_id",
+        "contact_id",
         "summary",
         "explanation",
         "reasons",
@@ -197,6 +300,7 @@ impl Handoff {
         let data = json!({
             "handoff_id": self.id,
             "session_id": self.session_id,
+            "contact_id": self.contact_id,
             "summary": self.summary,
             "explanation": self.explanation,
             "reasons": self.reasons,
@@ -216,6 +320,7 @@ pub(super) struct Origin {
     pub(super) id: Uuid,
     /// Call of the transfer; `None` for a reported handoff.
     pub(super) call: Option<Uuid>,
+    pub(super) contact: Option<Uuid>,
     pub(super) confirmed: bool,
 }
 
@@ -260,13 +365,14 @@ fn append(
     let reasons = distinct(new.reasons);
 
     let handoff: Handoff = tx.exactly_one(
-        "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at, confirmed)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING *",
+        "INSERT INTO handoffs (id, org_id, session_id, call_id, contact_id, summary, explanation, reasons, sentiment, position, created_at, confirmed)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",
         &[
             &origin.id,
             &org,
             &new.session_id,
             &origin.call,
+            &origin.contact,
             &new.summary,
             &new.explanation,
             &to_json(&reasons),
@@ -279,11 +385,11 @@ fn append(
 
     let of_reasons = reasons.into_iter().map(Some);
     for reason in of_reasons.clone() {
-        add_to_list(tx, org, &list_name(reason, None), (origin.id, at))?;
+        handoff_lists::add(tx, org, &list_name(reason, None), (origin.id, at))?;
     }
     for reason in of_reasons.chain([None]) {
         let list = list_name(reason, Some(origin.confirmed));
-        add_to_list(tx, org, &list, (origin.id, at))?;
+        handoff_lists::add(tx, org, &list, (origin.id, at))?;
     }
 
     Ok(handoff)
@@ -303,35 +409,6 @@ fn distinct(given: Vec<Reason>) -> Vec<Reason> {
     reasons
 }
 
-/// Returns the list that a filter narrows handoffs to; empty for all of them.
-fn list_name(reason: Option<Reason>, confirmed: Option<bool>) -> String {
-    let confirmed = confirmed.map(|confirmed| {
-        if confirmed {
-            "confirmed"
-        } else {
-            "unconfirmed"
-        }
-    });
-    let words = [reason.map(Reason::as_str), confirmed];
-    let words: Vec<_> = words.into_iter().flatten().collect();
-    words.join(" ")
-}
-
-fn add_to_list(
-    tx: &mut Tx,
-    org: Uuid,
-    list: &str,
-    (handoff, at): (Uuid, i64),
-) -> Result<(), Error> {
-    tx.run(
-        "INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
-         VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $2
-                                               ORDER BY created_at DESC LIMIT 1), 0))",
-        &[&org, &list, &at, &handoff],
-    )?;
-    Ok(())
-}
-
 /// Reads one item more than `limit`, from `end` backwards.
 fn items(
     tx: &mut Tx,
@@ -342,8 +419,11 @@ fn items(
 ) -> Result<Vec<Handoff>, Error> {
     let (start, limit) = (micros(filter.from), i64::from(limit) + 1);
 
-    match &*list_name(filter.reason, filter.confirmed) {
-        "" => tx.all(
+    match (
+        filter.contact,
+        &*list_name(filter.reason, filter.confirmed),
+    ) {
+        (None, handoff_lists::ALL) => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
@@ -353,8 +433,19 @@ fn items(
             &[&org, &start, &end, &limit],
         ),
 
+        (Some(contact), list) => tx.all(
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM handoffs WHERE org_id = $1 AND contact_id = $2 AND created_at BETWEEN $3 AND $4 AND ",
+                handoff_lists::has_list!("$6"),
+                " ORDER BY created_at DESC LIMIT $5"
+            ),
+            &[&org, &contact, &start, &end, &limit, &list],
+        ),
+
         // CROSS JOIN, since SQLite then keeps the order of the tables: the index of lists finds the rows in the order of the page.
-        list => tx.all(
+        (None, list) => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
@@ -369,28 +460,21 @@ fn items(
     }
 }
 
-/// Returns the number within the window: the difference of two positions. Retention deletes the oldest rows, so the lowest position left may be
-/// above 1.
+/// Returns the number of handoffs that the filter matches.
 fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
-    let (count,): (i64,) = match &*list_name(filter.reason, filter.confirmed) {
-        "" => tx.exactly_one(
-            "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
-                  - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1),
-                             (SELECT position - 1 FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1), 0)",
-            &[&org, &before, &end],
-        ),
-        list => tx.exactly_one(
-            "SELECT COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $4 AND created_at <= $3
-                              ORDER BY created_at DESC LIMIT 1), 0)
-                  - COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $4 AND created_at <= $2
-                              ORDER BY created_at DESC LIMIT 1),
-                             (SELECT position - 1 FROM handoff_lists WHERE org_id = $1 AND list = $4 ORDER BY created_at LIMIT 1), 0)",
-            &[&org, &before, &end, &list],
-        ),
-    }?;
+    let list = list_name(filter.reason, filter.confirmed);
+    let Some(contact) = filter.contact else {
+        return handoff_lists::count(tx, org, &list, (before, end));
+    };
 
-    Ok(count.max(0))
+    // One by one: a contact has few.
+    let sql = concat!(
+        "SELECT COUNT(*) FROM handoffs WHERE org_id = $1 AND contact_id = $2 AND created_at > $3 AND created_at <= $4 AND ",
+        handoff_lists::has_list!("$5")
+    );
+    let (count,) = tx.exactly_one(sql, &[&org, &contact, &before, &end, &list])?;
+    Ok(count)
 }
 
 #[cfg(test)]

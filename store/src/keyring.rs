@@ -26,11 +26,29 @@ pub(crate) type SealingId = [u8; KEY_ID];
 pub struct Keyring {
     /// The newest key seals, all of them open. Keys may be added or removed while the daemon runs.
     sealing: Arc<ArcSwap<Vec<SealingKey>>>,
-    /// The newest key signs, all of them are published. Keys may be added or removed while the daemon runs.
-    signing: Arc<ArcSwap<Vec<SigningPair>>>,
+    /// Keys of API keys.
+    api_keys: Signers,
+    /// Keys of widget tokens, which are never taken for API keys.
+    widget: Signers,
+    mac: Zeroizing<[u8; 32]>,
+}
+
+/// Signing keys of one kind of tokens. Keys may be added or removed while the daemon runs.
+#[derive(Clone)]
+struct Signers {
+    /// The newest key signs, all of them are published.
+    pairs: Arc<ArcSwap<Vec<SigningPair>>>,
     /// Keys whose tokens are recognised, but refused.
     retired: Arc<ArcSwap<Vec<RetiredKey>>>,
-    mac: Zeroizing<[u8; 32]>,
+}
+
+/// Kind of tokens that a signing key signs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TokenKind {
+    /// API keys of orgs.
+    ApiKey,
+    /// Tokens of widget contacts.
+    Widget,
 }
 
 /// One signing key.
@@ -59,10 +77,16 @@ pub(crate) struct SealingKey {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyringText {
     pub(crate) sealing: Vec<String>,
+    /// Of API keys.
     pub(crate) signing: Vec<String>,
     /// Public halves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) retired: Vec<String>,
+    /// Of widget tokens. Empty in an installation from before these had keys of their own: then [`first_widget_seed`] is the only one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) widget: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) retired_widget: Vec<String>,
     pub(crate) mac: String,
 }
 
@@ -80,45 +104,68 @@ impl Keyring {
         };
 
         let (sealing, signing) = (keys(&written.sealing)?, keys(&written.signing)?);
-        let retired = keys(&written.retired)?.to_vec();
+        let (retired, retired_widget) = (keys(&written.retired)?, keys(&written.retired_widget)?);
         (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
+
+        let mac = Zeroizing::new(from_hex(&written.mac)?);
+        let widget = match written.widget.is_empty() {
+            true => Zeroizing::new(vec![first_widget_seed(&mac)]),
+            false => keys(&written.widget)?,
+        };
 
         Some(Self {
             sealing: Arc::new(ArcSwap::from_pointee(
                 sealing.iter().map(SealingKey::new).collect(),
             )),
-            signing: Arc::new(ArcSwap::from_pointee(
-                signing.iter().map(SigningPair::new).collect(),
-            )),
-            retired: Arc::new(ArcSwap::from_pointee(
-                retired.into_iter().map(RetiredKey::new).collect(),
-            )),
-            mac: Zeroizing::new(from_hex(&written.mac)?),
+            api_keys: Signers::new(&signing, &retired),
+            widget: Signers::new(&widget, &retired_widget),
+            mac,
         })
     }
 
-    /// Returns retired signing keys: their signatures alone prove nothing any more.
-    pub fn retired_keys(&self) -> Arc<Vec<RetiredKey>> {
-        self.retired.load_full()
-    }
-
-    /// Returns the key that signs new tokens.
+    /// Returns the key that signs new API keys.
     pub fn signing_key(&self) -> SigningPair {
-        self.signing.load()[0].clone()
+        self.signing_key_of(TokenKind::ApiKey)
     }
 
-    /// Returns every key whose tokens are valid, the signing one first.
+    /// Returns the keys of API keys that aren't retired, the signing one first.
     pub fn signing_keys(&self) -> Arc<Vec<SigningPair>> {
-        self.signing.load_full()
+        self.signing_keys_of(TokenKind::ApiKey)
+    }
+
+    /// Returns the key that signs new tokens of this kind.
+    pub fn signing_key_of(&self, kind: TokenKind) -> SigningPair {
+        self.signers(kind).pairs.load()[0].clone()
+    }
+
+    /// Returns every key whose tokens of this kind are valid, the signing one first.
+    pub fn signing_keys_of(&self, kind: TokenKind) -> Arc<Vec<SigningPair>> {
+        self.signers(kind).pairs.load_full()
+    }
+
+    /// Returns retired signing keys: their signatures alone prove nothing any more.
+    pub fn retired_keys(&self, kind: TokenKind) -> Arc<Vec<RetiredKey>> {
+        self.signers(kind).retired.load_full()
+    }
+
+    /// Returns whether widget tokens may be signed by a key of API keys, as they were before they had keys of their own: while the first of
+    /// these isn't retired, in an installation from before.
+    pub fn takes_old_widget_tokens(&self) -> bool {
+        let first = SigningPair::new(&first_widget_seed(&self.mac));
+        let pairs = self.widget.pairs.load();
+        pairs.iter().any(|pair| pair.id == first.id)
+    }
+
+    fn signers(&self, kind: TokenKind) -> &Signers {
+        match kind {
+            TokenKind::ApiKey => &self.api_keys,
+            TokenKind::Widget => &self.widget,
+        }
     }
 
     /// Adopts the keys of `read`, which are this installation's as stored now; returns whether they differ. Keys of another installation
     /// are ignored.
     pub(crate) fn follow(&self, read: &Self) -> bool {
-        let (now, kept) = (self.signing_keys(), read.signing_keys());
-        let ids = |pairs: &[SigningPair]| -> Vec<String> {
-            pairs.iter().map(|pair| pair.id.clone()).collect()
-        };
         let seals = |keyring: &Self| -> Vec<SealingId> {
             keyring.sealing.load().iter().map(|key| key.id).collect()
         };
@@ -133,28 +180,14 @@ impl Keyring {
             self.sealing.store(read.sealing.load_full());
         }
 
-        if ids(&now) == ids(&kept) {
-            return false;
-        }
-
-        // The retired keys are stored before the signing keys. A reader looks among the signing keys first: one that no longer
-        // finds a key there must find it among the retired ones.
-        self.retired.store(read.retired_keys());
-        self.signing.store(kept);
-
-        true
+        let api_keys = self.api_keys.follow(&read.api_keys);
+        let widget = self.widget.follow(&read.widget);
+        api_keys || widget
     }
 
     /// Derives 32 octets for one purpose (tags, …), constant for the installation's lifetime.
     pub fn derive(&self, purpose: &str) -> [u8; 32] {
-        // A hash is sufficient: the key is 32 random octets of fixed length ahead of the purpose, and the result is used as a key, not as a
-        // MAC that an attacker could extend.
-        Sha256::new()
-            .chain_update(b"trunkline derived key\0")
-            .chain_update(*self.mac)
-            .chain_update(purpose)
-            .finalize()
-            .into()
+        derive(&self.mac, purpose)
     }
 
     /// Seals `plain`. The sealed value opens only under the same `context` (kind and owner of the value), so that sealed values can't be
@@ -239,6 +272,53 @@ impl SealingKey {
     }
 }
 
+impl Signers {
+    fn new(seeds: &[[u8; 32]], retired: &[[u8; 32]]) -> Self {
+        Self {
+            pairs: Arc::new(ArcSwap::from_pointee(
+                seeds.iter().map(SigningPair::new).collect(),
+            )),
+            retired: Arc::new(ArcSwap::from_pointee(
+                retired.iter().copied().map(RetiredKey::new).collect(),
+            )),
+        }
+    }
+
+    /// Adopts the keys of `read`; returns whether they differ.
+    fn follow(&self, read: &Self) -> bool {
+        let kept = read.pairs.load_full();
+        let ids = |pairs: &[SigningPair]| -> Vec<String> {
+            pairs.iter().map(|pair| pair.id.clone()).collect()
+        };
+        if ids(&self.pairs.load()) == ids(&kept) {
+            return false;
+        }
+
+        // The retired keys are stored before the signing keys. A reader looks among the signing keys first: one that no longer
+        // finds a key there must find it among the retired ones.
+        self.retired.store(read.retired.load_full());
+        self.pairs.store(kept);
+        true
+    }
+}
+
+fn derive(mac: &[u8; 32], purpose: &str) -> [u8; 32] {
+    // A hash is sufficient: the key is 32 random octets of fixed length ahead of the purpose, and the result is used as a key, not as a
+    // MAC that an attacker could extend.
+    Sha256::new()
+        .chain_update(b"trunkline derived key\0")
+        .chain_update(mac)
+        .chain_update(purpose)
+        .finalize()
+        .into()
+}
+
+/// Returns the first key of widget tokens of an installation from before these had keys of their own. Derived, so that all its nodes have the
+/// same one and none has to write at its start.
+fn first_widget_seed(mac: &[u8; 32]) -> [u8; 32] {
+    derive(mac, "widget signing key")
+}
+
 /// Returns the `kid` of the key with this public half.
 fn kid(public: &[u8; 32]) -> String {
     to_hex(&Sha256::digest(public)[..KEY_ID])
@@ -300,7 +380,28 @@ impl KeyringText {
             sealing: vec![key()],
             signing: vec![key()],
             retired: Vec::new(),
+            widget: vec![key()],
+            retired_widget: Vec::new(),
             mac: key(),
+        }
+    }
+
+    /// Adds a key that signs tokens of this kind from now on.
+    pub(crate) fn add_signing(&mut self, kind: TokenKind) {
+        self.write_widget();
+        let new = Zeroizing::new(rand::random::<[u8; 32]>());
+        let seeds = match kind {
+            TokenKind::ApiKey => &mut self.signing,
+            TokenKind::Widget => &mut self.widget,
+        };
+        seeds.push(to_hex(&*new));
+    }
+
+    /// Writes the derived key of widget tokens where there is no other.
+    fn write_widget(&mut self) {
+        let mac = from_hex(&self.mac).map(Zeroizing::new);
+        if let Some(mac) = mac.filter(|_| self.widget.is_empty()) {
+            self.widget.push(to_hex(&first_widget_seed(&mac)));
         }
     }
 
@@ -338,33 +439,48 @@ impl KeyringText {
         true
     }
 
-    /// Retires a signing key by its `kid`. Retiring it again changes nothing.
+    /// Retires a signing key of either kind by its `kid`. Retiring it again changes nothing.
     pub(crate) fn retire(&mut self, kid: &str) -> Result<(), RetireFault> {
-        let is_retired = |public: &String| {
-            from_hex(public).is_some_and(|public| RetiredKey::new(public).id == kid)
-        };
-        if self.retired.iter().any(is_retired) {
-            return Ok(());
+        self.write_widget();
+        match retire_among(&mut self.signing, &mut self.retired, kid) {
+            Err(RetireFault::Unknown) => {}
+            retired => return retired,
         }
-
-        let pairs = self.signing.iter().map(|seed| from_hex(seed));
-        let pairs: Option<Vec<_>> = pairs
-            .map(|seed| seed.map(|seed| SigningPair::new(&seed)))
-            .collect();
-        let pairs = pairs.ok_or(RetireFault::Unknown)?;
-        let place = pairs.iter().position(|pair| pair.id == kid);
-        let place = place.ok_or(RetireFault::Unknown)?;
-
-        // The last one signs: without it no new token could be made.
-        if place + 1 == pairs.len() {
-            return Err(RetireFault::Signs);
+        match retire_among(&mut self.widget, &mut self.retired_widget, kid) {
+            Err(RetireFault::Signs) => Err(RetireFault::SignsWidget),
+            retired => retired,
         }
-
-        self.signing.remove(place).zeroize();
-        self.retired.push(to_hex(&pairs[place].public()));
-
-        Ok(())
     }
+}
+
+fn retire_among(
+    seeds: &mut Vec<String>,
+    retired: &mut Vec<String>,
+    kid: &str,
+) -> Result<(), RetireFault> {
+    let is_retired =
+        |public: &String| from_hex(public).is_some_and(|public| RetiredKey::new(public).id == kid);
+    if retired.iter().any(is_retired) {
+        return Ok(());
+    }
+
+    let pairs = seeds.iter().map(|seed| from_hex(seed));
+    let pairs: Option<Vec<_>> = pairs
+        .map(|seed| seed.map(|seed| SigningPair::new(&seed)))
+        .collect();
+    let pairs = pairs.ok_or(RetireFault::Unknown)?;
+    let place = pairs.iter().position(|pair| pair.id == kid);
+    let place = place.ok_or(RetireFault::Unknown)?;
+
+    // The last one signs: without it no new token could be made.
+    if place + 1 == pairs.len() {
+        return Err(RetireFault::Signs);
+    }
+
+    seeds.remove(place).zeroize();
+    retired.push(to_hex(&pairs[place].public()));
+
+    Ok(())
 }
 
 /// Reason why a signing key isn't retired.
@@ -372,14 +488,17 @@ impl KeyringText {
 pub(crate) enum RetireFault {
     /// No key has this id.
     Unknown,
-    /// The key is the one that signs.
+    /// The key is the one that signs API keys.
     Signs,
+    /// The key is the one that signs widget tokens.
+    SignsWidget,
 }
 
 impl Drop for KeyringText {
     fn drop(&mut self) {
         self.sealing.zeroize();
         self.signing.zeroize();
+        self.widget.zeroize();
         self.mac.zeroize();
     }
 }
@@ -408,4 +527,65 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
         *octet = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(keyring: &Keyring, kind: TokenKind) -> Vec<String> {
+        let pairs = keyring.signing_keys_of(kind);
+        pairs.iter().map(|pair| pair.id.clone()).collect()
+    }
+
+    /// Keys as an installation has them from before widget tokens had keys of their own.
+    fn keys_of_before() -> KeyringText {
+        let mut text = KeyringText::generate();
+        text.widget.clear();
+        let written = serde_json::to_string(&text).unwrap();
+        assert!(!written.contains("widget"), "{written}");
+        serde_json::from_str(&written).unwrap()
+    }
+
+    #[test]
+    fn keys_of_before_get_a_key_of_widget_tokens_that_stays() {
+        let mut text = keys_of_before();
+        let first = Keyring::read(&text).unwrap();
+        assert!(first.takes_old_widget_tokens());
+        let derived = ids(&first, TokenKind::Widget);
+        assert_eq!(derived.len(), 1);
+        assert_ne!(derived, ids(&first, TokenKind::ApiKey));
+        assert_eq!(
+            derived,
+            ids(&Keyring::read(&text).unwrap(), TokenKind::Widget)
+        );
+
+        // Any change of the keys writes it.
+        text.add_signing(TokenKind::ApiKey);
+        let second = Keyring::read(&text).unwrap();
+        assert_eq!(ids(&second, TokenKind::Widget), derived);
+        assert_eq!(ids(&second, TokenKind::ApiKey).len(), 2);
+        assert!(first.follow(&second) && !first.follow(&second));
+
+        text.add_signing(TokenKind::Widget);
+        let third = Keyring::read(&text).unwrap();
+        assert_eq!(ids(&third, TokenKind::Widget)[1..], derived);
+        assert!(first.follow(&third) && first.takes_old_widget_tokens());
+        assert_eq!(text.retire(&derived[0]), Ok(()));
+        assert_eq!(text.retire(&derived[0]), Ok(()));
+        let fourth = Keyring::read(&text).unwrap();
+        assert!(first.follow(&fourth) && !first.takes_old_widget_tokens());
+        assert_eq!(first.retired_keys(TokenKind::Widget)[0].id(), derived[0]);
+        assert!(first.retired_keys(TokenKind::ApiKey).is_empty());
+
+        let signs = first.signing_key_of(TokenKind::Widget);
+        assert_eq!(text.retire(signs.id()), Err(RetireFault::SignsWidget));
+        assert_eq!(text.retire("00"), Err(RetireFault::Unknown));
+    }
+
+    #[test]
+    fn new_keys_take_no_old_widget_tokens() {
+        let keyring = Keyring::read(&KeyringText::generate()).unwrap();
+        assert!(!keyring.takes_old_widget_tokens());
+    }
 }

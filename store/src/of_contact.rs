@@ -1,6 +1,7 @@
-//! All data of one contact's calls, for its export.
+//! All data of one contact's calls, and its handoffs, for its export.
 
 use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::calls::{Call, Header};
@@ -8,7 +9,7 @@ use super::column::{from_row, json, maybe};
 use super::contact_counts;
 use super::contacts::Contact;
 use super::error::Error;
-use super::handoffs::Handoff;
+use super::handoffs::{Handoff, HandoffFilter};
 use super::identify::phone_key;
 use super::page::{COUNT_LIMIT, PAGE_OCTETS, Page, Position};
 use super::transfers::CallTransfer;
@@ -102,6 +103,29 @@ pub fn calls(
         });
 
     Ok((whole, next))
+}
+
+/// Returns at most `limit` of the handoffs that name the contact, newest first, and the start of the next page. None follows once their texts
+/// have reached 1 MiB.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn handoffs(
+    tx: &mut Tx,
+    org: Uuid,
+    contact: Uuid,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<(Vec<Handoff>, Option<Position>), Error> {
+    let filter = HandoffFilter {
+        reason: None,
+        confirmed: None,
+        contact: Some(contact),
+        from: Moment::from_micros(0),
+        to: Position::START.at,
+    };
+    let page = super::handoffs::list(tx, org, filter, after, limit)?;
+    Ok((page.items, page.next))
 }
 
 /// Returns a page of the org's contacts that match all given fields, newest first.

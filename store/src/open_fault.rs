@@ -157,6 +157,11 @@ pub enum OpenFault {
     /// The key is the one that signs.
     #[error("the key {0} signs new tokens: make another first with trunkline key rotate-signing")]
     Signs(String),
+    /// The key is the one that signs widget tokens.
+    #[error(
+        "the key {0} signs new widget tokens: make another first with trunkline key rotate-signing --widget"
+    )]
+    SignsWidget(String),
     /// The store failed on the way.
     #[error("the database could not be set up ({0}): check its disk and rights, then start again")]
     Broke(#[from] Error),

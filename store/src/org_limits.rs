@@ -48,10 +48,13 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
             Some("SELECT COALESCE((SELECT contacts FROM contact_counts WHERE org_id = $1), 0)")
         }
         OrgLimit::Numbers => Some("SELECT COUNT(*) FROM numbers WHERE org_id = $1"),
-        // The difference of two positions is exact: retention deletes the oldest rows only, and erasures delete none.
+        // The difference of two positions is exact: retention deletes the oldest rows only, erasures delete none, and those deleted one by
+        // one are in handoff_gaps.
         OrgLimit::Handoffs => Some(
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1)
-                 - (SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1) + 1, 0)",
+                 - (SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1) + 1
+                 - (SELECT COUNT(*) FROM handoff_gaps WHERE org_id = $1 AND list = ''
+                    AND created_at > (SELECT created_at FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1)), 0)",
         ),
         OrgLimit::Requests | OrgLimit::Streams => None,
     }

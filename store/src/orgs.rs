@@ -1,5 +1,7 @@
 //! Orgs: the tenants. An org belongs to a partner, or to the operator.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
@@ -183,7 +185,7 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
             &partner,
             &new.external_id,
             &new.name,
-            &to_hex(&rand::random::<[u8; 16]>()),
+            &new_widget_token(),
             &new.website,
             &new.language,
             &new.ai_instructions,
@@ -295,6 +297,41 @@ pub fn suspend(
     tx.changed(Change::Org(org), now);
 
     Ok(changed)
+}
+
+fn new_widget_token() -> String {
+    to_hex(&rand::random::<[u8; 16]>())
+}
+
+/// Gives the org another embed token. The old one is good for a day more, so that the pages of the website can be changed meanwhile.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn rotate_widget_token(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
+    /// Time for which the old token is good.
+    const OLD_LASTS: Duration = Duration::from_secs(24 * 3600);
+
+    lock_org(tx, org)?;
+    let changed: Org = tx.exactly_one(
+        "UPDATE orgs SET old_widget_token = widget_token, old_widget_token_ends_at = $2, widget_token = $3, updated_at = $4
+         WHERE id = $1 RETURNING *",
+        &[&org, &(now + OLD_LASTS), &new_widget_token(), &now],
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(changed)
+}
+
+/// Returns the org with this embed token, or with this one before its last rotation.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn by_widget_token(tx: &mut Tx, token: &str, now: Moment) -> Result<Option<Org>, Error> {
+    let sql = "SELECT * FROM orgs WHERE widget_token = $1 AND deleted_at IS NULL";
+    if let Some(org) = tx.one(sql, &[&token])? {
+        return Ok(Some(org));
+    }
+    let sql = "SELECT * FROM orgs WHERE old_widget_token = $1 AND old_widget_token_ends_at > $2 AND deleted_at IS NULL";
+    tx.one(sql, &[&token, &now])
 }
 
 /// Returns the org of this id.

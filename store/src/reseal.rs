@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::column::from_row;
 use super::commit::commit;
 use super::error::{Broke, Error};
-use super::keyring::SealingId;
+use super::keyring::{SealingId, TokenKind};
 use super::open_fault::OpenFault;
 use super::secrets::{CHECK, KeyEdit, MasterKey};
 use super::threads::OpenTransaction;
@@ -176,16 +176,29 @@ const LEFT: &str = "SELECT
     + (SELECT COUNT(*) FROM secrets WHERE id = 'check' AND substr(value, 1, 8) <> $1)";
 
 impl Store {
-    /// Adds a signing key, which every process uses as soon as it has followed the change feed. Tokens of the other keys stay valid.
+    /// Adds a key of API keys, which every process uses as soon as it has followed the change feed. Tokens of the other keys stay valid.
     ///
     /// # Errors
     /// The keys can't be read or written; nothing was changed then.
     pub async fn rotate_signing_key(&self, now: Moment) -> Result<(), OpenFault> {
-        let session = self.pool().begin().await?;
-        self.edit_keys(session, KeyEdit::AddSigning, now).await
+        self.rotate_signing_key_of(TokenKind::ApiKey, now).await
     }
 
-    /// Retires a signing key: every process that has followed the change feed refuses its tokens, except API keys whose token is stored. A
+    /// Adds a signing key of this kind, as [`rotate_signing_key`](Self::rotate_signing_key) does.
+    ///
+    /// # Errors
+    /// The keys can't be read or written; nothing was changed then.
+    pub async fn rotate_signing_key_of(
+        &self,
+        kind: TokenKind,
+        now: Moment,
+    ) -> Result<(), OpenFault> {
+        let session = self.pool().begin().await?;
+        let edit = KeyEdit::AddSigning(kind);
+        self.edit_keys(session, edit, now).await
+    }
+
+    /// Retires a signing key of either kind: every process that has followed the change feed refuses its tokens, except API keys whose token is stored. A
     /// key that is retired already is announced again, in case a command was interrupted before the announcement.
     ///
     /// # Errors

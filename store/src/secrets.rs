@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::column::to_json;
 use super::error::Broke;
-use super::keyring::{Keyring, KeyringText, RetireFault, SealingId, SealingKey};
+use super::keyring::{Keyring, KeyringText, RetireFault, SealingId, SealingKey, TokenKind};
 use super::open_fault::OpenFault;
 use super::pool::Pool;
 use super::tx::Tx;
@@ -50,8 +50,8 @@ impl MasterKey {
 /// A change of the stored keys.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyEdit {
-    /// Add a signing key, which signs from now on.
-    AddSigning,
+    /// Add a key that signs tokens of this kind from now on.
+    AddSigning(TokenKind),
     /// Retire the signing key of this id.
     RetireSigning(String),
     /// Add a sealing key, which opens and doesn't seal yet.
@@ -65,13 +65,14 @@ pub(crate) enum KeyEdit {
 impl KeyEdit {
     fn apply(self, written: &mut KeyringText) -> Result<(), OpenFault> {
         match self {
-            Self::AddSigning => {
-                written.signing.append(&mut KeyringText::generate().signing);
+            Self::AddSigning(kind) => {
+                written.add_signing(kind);
                 Ok(())
             }
             Self::RetireSigning(kid) => written.retire(&kid).map_err(|fault| match fault {
                 RetireFault::Unknown => OpenFault::NoSigningKey(kid),
                 RetireFault::Signs => OpenFault::Signs(kid),
+                RetireFault::SignsWidget => OpenFault::SignsWidget(kid),
             }),
             Self::StageSealing => {
                 written.stage_sealing();

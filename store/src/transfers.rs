@@ -378,8 +378,13 @@ fn keeps_caller(
 }
 
 fn hand_off(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+    let sql = "SELECT contacts.id FROM calls JOIN contacts ON contacts.id = calls.contact_id
+        WHERE calls.org_id = $1 AND calls.id = $2";
+    let contact: Option<(Uuid,)> = tx.one(sql, &[&transfer.org, &transfer.call])?;
+
     let new = NewHandoff {
         session_id: transfer.session.to_string(),
+        contact_id: None,
         summary: transfer.report.summary.to_string(),
         explanation: transfer.report.explanation.as_deref().map(str::to_owned),
         reasons: transfer.report.reasons.clone(),
@@ -390,6 +395,7 @@ fn hand_off(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error>
     let origin = handoffs::Origin {
         id: transfer.id,
         call: Some(transfer.call),
+        contact: contact.map(|(contact,)| contact),
         confirmed: transfer.answer_confirmed == Some(true),
     };
 

@@ -298,7 +298,7 @@ impl DaemonSetup {
     fn is_ready(&self, log: &Path) -> bool {
         let https = |(name, _): &(&str, String)| *name == "TRUNKLINE__HTTP__TLS_CERTIFICATE";
         if self.settings.iter().any(https) {
-            read(log).contains("INFO ready ")
+            process::read(log).contains("INFO ready ")
         } else {
             http::get(self.http, "/readyz", None).is_some_and(|(status, _)| status == 200)
         }

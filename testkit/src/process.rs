@@ -1,7 +1,6 @@
 //! Processes with a bounded life: no process outlives its test, and every wait ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};

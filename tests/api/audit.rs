@@ -45,7 +45,7 @@ async fn newest(api: &TestApi, most: u32) -> Vec<AuditEntry> {
 
 fn actor(of: Of) -> &'static str {
     match of {
-        Of::Org | Of::Own | Of::Stream | Of::Visitor | Of::Anyone => "org_key",
+        Of::Org | Of::Own | Of::Stream | Of::Visitor | Of::Site | Of::Anyone => "org_key",
         Of::Partner | Of::PartnerId | Of::Reseller => "partner_key",
         Of::Page | Of::Visit => "dashboard",
         Of::Operator => "command",
@@ -112,6 +112,7 @@ fn judge(row: &Row, test_org: &TestOrg, answer: &Answer, entry: &AuditEntry) {
         | Of::Own
         | Of::Stream
         | Of::Visitor
+        | Of::Site
         | Of::Partner
         | Of::PartnerId
         | Of::Reseller

@@ -18,6 +18,7 @@ const EVENTS: &str = "/handoff-analytics/events";
 fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
     NewHandoff {
         session_id: session.to_owned(),
+        contact_id: None,
         summary: String::new(),
         explanation: None,
         reasons: reasons.to_vec(),

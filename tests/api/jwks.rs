@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
 use serde_json::Value;
+use trunkline_store::TokenKind;
 
 use crate::test_api::TestApi;
 
@@ -33,7 +34,8 @@ async fn our_tokens_are_checked_with_the_published_key() {
         .await
         .with(200);
 
-    for token in [&*tenant.token, visitor["token"].as_str().expect("a token")] {
+    let visitor = visitor["token"].as_str().expect("a token");
+    for (token, tokens) in [(&*tenant.token, "api_key"), (visitor, "widget_contact")] {
         let (signed, signature) = token.rsplit_once('.').expect("three parts");
         let header = octets(signed.split('.').next().expect("a header"));
         let header: Value = serde_json::from_slice(&header).expect("JSON");
@@ -42,6 +44,7 @@ async fn our_tokens_are_checked_with_the_published_key() {
             .iter()
             .find(|key| key["kid"] == header["kid"])
             .expect("the key");
+        assert_eq!(key["tokens"], tokens, "{set}");
         let x = octets(key["x"].as_str().expect("a text"));
         let public = VerifyingKey::from_bytes(&x.try_into().expect("32 octets")).expect("a key");
         let signature = Signature::from_slice(&octets(signature)).expect("a signature");
@@ -59,13 +62,16 @@ async fn the_set_shows_public_keys_alone() {
         .await
         .with(200);
 
-    assert_eq!(
-        set["keys"][0]["kid"],
-        api.store.keyring().signing_key().id()
-    );
-
-    for random in ["kid", "x"] {
-        set["keys"][0][random] = "<random>".into();
+    for (place, kind) in [TokenKind::ApiKey, TokenKind::Widget]
+        .into_iter()
+        .enumerate()
+    {
+        let key = &mut set["keys"][place];
+        let signing = api.store.keyring().signing_key_of(kind);
+        assert_eq!(key["kid"], signing.id());
+        for random in ["kid", "x"] {
+            key[random] = "<random>".into();
+        }
     }
 
     insta::assert_json_snapshot!(set);

@@ -181,6 +181,7 @@ fn value_of<'o>(path: &str, name: &str, test_org: &'o TestOrg) -> &'o str {
         ("/partner/v1/usage", "group_by") => "day,org,agent,trunk,direction",
         (_, "group_by") => "day,agent,trunk,direction",
         (_, "org_id") => &test_org.ids["orgId"],
+        (_, "contact_id") => &test_org.ids["contact_id"],
         (_, "agent_id") => &test_org.ids["agent_id"],
         (_, "trunk_id") => &test_org.ids["trunk_id"],
         (_, "actor_id" | "resource_id") => "00000000-0000-0000-0000-000000000000",

@@ -5,12 +5,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use trunkline::api::SCOPES;
-use trunkline_store::{SigningPair, org_keys};
+use trunkline_store::{SigningPair, TokenKind, org_keys};
+use uuid::Uuid;
 
 use crate::test_api::{TestApi, done, found, now, pass};
 
 /// Forges a token with the signing key.
-fn forged(pair: &SigningPair, claims: &Value) -> String {
+pub(crate) fn forged(pair: &SigningPair, claims: &Value) -> String {
     forged_as(Some(pair.id()), pair, claims)
 }
 
@@ -22,44 +23,32 @@ fn forged_as(kid: Option<&str>, pair: &SigningPair, claims: &Value) -> String {
     jsonwebtoken::encode(&header, claims, &key).expect("a token")
 }
 
+/// Claims that a widget token of this contact has.
+pub(crate) fn widget_claims(contact: &Value, org: Uuid) -> Value {
+    let (iat, exp) = (now().as_secs(), now().as_secs() + 3600);
+    json!({
+        "typ": "widget_contact", "iss": "https://api.example", "aud": org, "sub": contact, "org": org, "iat": iat, "exp": exp,
+    })
+}
+
 #[tokio::test]
-async fn a_retired_signing_key_forges_nothing() {
+async fn a_retired_key_of_api_keys_forges_nothing() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
-    let visitor = json!({"email": "ann@example.com"});
-    let asked = async |token: &str| {
-        let path = "/widget/authenticate-user";
-        api.post(path, token, visitor.clone()).await.with(200)
-    };
-    let old = asked(&tenant.token).await;
-    let (contact, old) = (&old["contact"]["id"], old["token"].as_str());
-    let old = old.expect("a token").to_owned();
     let stolen = api.store.keyring().signing_key();
-    let (iat, exp) = (now().as_secs(), now().as_secs() + 3600);
-    let widget =
-        json!({"typ": "widget_contact", "sub": contact, "org": tenant.org, "iat": iat, "exp": exp});
-    let widget = forged(&stolen, &widget);
+    let iat = now().as_secs();
     let key = json!({"sub": tenant.key.id, "org": tenant.org, "scopes": SCOPES, "iat": iat, "jti": tenant.key.id});
     let key = forged(&stolen, &key);
 
     // A key accepts only the token that was issued for it, even if another is signed.
     api.get("/phone", &key).await.with(401);
     api.get("/phone", &tenant.token).await.with(200);
-    api.get("/widget/me", &widget).await.with(200);
     let kid = stolen.id();
     let signs = api.store.retire_signing_key(kid, now()).await;
-    assert!(
-        signs
-            .expect_err("it signs")
-            .to_string()
-            .contains("rotate-signing")
-    );
+    let signs = signs.expect_err("it signs").to_string();
+    assert!(signs.ends_with("trunkline key rotate-signing"), "{signs}");
 
     api.store.rotate_signing_key(now()).await.expect("another");
-    for token in [&old, &widget] {
-        api.get("/widget/me", token).await.with(200);
-    }
-
     let (_, second) = api.key(tenant.org, &SCOPES).await;
     api.store
         .retire_signing_key(kid, now())
@@ -67,18 +56,10 @@ async fn a_retired_signing_key_forges_nothing() {
         .expect("retired");
     pass(61);
 
-    for token in [&old, &widget] {
-        api.get("/widget/me", token).await.with(401);
-    }
-
     api.get("/phone", &key).await.with(401);
     for token in [&tenant.token, &second] {
         api.get("/phone", token).await.with(200);
     }
-
-    let new = asked(&tenant.token).await;
-    let new = new["token"].as_str().expect("a token");
-    api.get("/widget/me", new).await.with(200);
     let published = api.get("/.well-known/jwks.json", "").await.text;
     assert!(!published.contains(kid), "{published}");
 
@@ -107,6 +88,49 @@ async fn a_retired_signing_key_forges_nothing() {
     pass(61);
     api.get("/phone", &tenant.token).await.with(401);
     api.get("/phone", &second).await.with(200);
+}
+
+#[tokio::test]
+async fn a_retired_key_of_widget_tokens_forges_nothing() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let asked = async || {
+        let visitor = json!({"email": "ann@example.com"});
+        let path = "/widget/authenticate-user";
+        api.post(path, &tenant.token, visitor).await.with(200)
+    };
+    let old = asked().await;
+    let stolen = api.store.keyring().signing_key_of(TokenKind::Widget);
+    let widget = forged(&stolen, &widget_claims(&old["contact"]["id"], tenant.org));
+    let old = old["token"].as_str().expect("a token");
+    let signs = api.store.retire_signing_key(stolen.id(), now()).await;
+    let signs = signs.expect_err("it signs").to_string();
+    assert!(signs.ends_with("rotate-signing --widget"), "{signs}");
+
+    // Another key of API keys changes nothing for widget tokens.
+    api.store.rotate_signing_key(now()).await.expect("another");
+    let signs = api.store.retire_signing_key(stolen.id(), now()).await;
+    signs.expect_err("it signs still");
+
+    let rotated = api
+        .store
+        .rotate_signing_key_of(TokenKind::Widget, now())
+        .await;
+    rotated.expect("another");
+    for token in [old, &widget] {
+        api.get("/widget/me", token).await.with(200);
+    }
+    let new = asked().await;
+    let retired = api.store.retire_signing_key(stolen.id(), now()).await;
+    retired.expect("retired");
+    for token in [old, &widget] {
+        api.get("/widget/me", token).await.with(401);
+    }
+    let new = new["token"].as_str().expect("a token");
+    api.get("/widget/me", new).await.with(200);
+    api.get("/phone", &tenant.token).await.with(200);
+    let published = api.get("/.well-known/jwks.json", "").await.text;
+    assert!(!published.contains(stolen.id()), "{published}");
 }
 
 #[tokio::test]

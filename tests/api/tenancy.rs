@@ -87,7 +87,9 @@ fn expected(of: Of, who: Who) -> Option<Expected> {
         (Of::Partner | Of::PartnerId | Of::Reseller, who) if keys.contains(&who) => Status(401),
         (Of::Page | Of::Visit, who) if !sessions.contains(&who) => Status(401),
         (Of::Org | Of::Own | Of::Stream, Who::ItsVisitor | Who::Nobody)
-        | (Of::Stream | Of::Visitor | Of::Partner | Of::PartnerId | Of::Reseller, _) => Status(401),
+        | (Of::Stream | Of::Visitor | Of::Site | Of::Partner | Of::PartnerId | Of::Reseller, _) => {
+            Status(401)
+        }
         (of, who) => panic!("what may {who:?} do with {of:?}?"),
     })
 }

@@ -128,6 +128,7 @@ impl TestApi {
             engine: None,
             metrics: metrics::install(),
             sip_addresses: Vec::new(),
+            base_url: "https://api.example".to_owned(),
             dashboard_url: "https://dashboard.example".to_owned(),
             clock: now,
             monotonic: now,

@@ -21,6 +21,7 @@ pub(crate) enum Of {
     Own,
     Stream,
     Visitor,
+    Site,
     Partner,
     PartnerId,
     Reseller,
@@ -70,6 +71,7 @@ fn row(line: &'static str, turn: usize) -> Row {
             "own" => Of::Own,
             "stream" => Of::Stream,
             "visitor" => Of::Visitor,
+            "site" => Of::Site,
             "partner" => Of::Partner,
             "partner-id" => Of::PartnerId,
             "reseller" => Of::Reseller,
@@ -182,6 +184,8 @@ pub(crate) struct TestOrg {
     pub(crate) key: Asker,
     pub(crate) partner: Asker,
     pub(crate) visitor: Asker,
+    /// The org's embed token, which is no secret.
+    pub(crate) site: Asker,
     pub(crate) session: Asker,
     pub(crate) ids: BTreeMap<&'static str, String>,
 }
@@ -192,7 +196,9 @@ impl TestOrg {
         let partner = api.reseller("Partner").await;
         let external = format!("own-{turn}");
         let org = json!({"name": "Acme", "external_id": external});
-        let org = id_of(&made(api, "/partner/v1/orgs", &partner.key, org).await);
+        let org = made(api, "/partner/v1/orgs", &partner.key, org).await;
+        let site = Asker::bearer(org["widget_token"].as_str().expect("a token"));
+        let org = id_of(&org);
         let org_id: Uuid = org.parse().expect("an id");
 
         let (_, token) = api.key(org_id, &trunkline::api::SCOPES).await;
@@ -237,6 +243,9 @@ impl TestOrg {
         let path = format!("/widget/contacts/{}", id_of(&erased["contact"]));
         let erasure = id_of(&api.delete(&path, &token).await.with(200));
 
+        let path = "/handoff-analytics/events/by-session/s-1";
+        let handoff = id_of(&api.get(path, &token).await.with(200)["items"][0]);
+
         let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
         api.project(&[started(org_id, agent, call, session)]).await;
         let session_of_page = session_in(api, &partner, org_id).await;
@@ -280,11 +289,13 @@ impl TestOrg {
             ("externalId", external),
             ("contact_id", id_of(&visitor["contact"])),
             ("erasure_id", erasure),
+            ("handoff_id", handoff),
         ]);
 
         Self {
             key: Asker::bearer(&token),
             visitor: Asker::bearer(visitor["token"].as_str().expect("a token")),
+            site,
             session: session_of_page,
             partner: Asker::bearer(&partner.key),
             ids,
@@ -317,6 +328,7 @@ impl TestOrg {
             Of::Anyone => Asker::default(),
             Of::Org | Of::Own | Of::Stream => self.key.clone(),
             Of::Visitor => self.visitor.clone(),
+            Of::Site => self.site.clone(),
             Of::Partner | Of::PartnerId | Of::Reseller => self.partner.clone(),
             Of::Page | Of::Visit => self.session.clone(),
             Of::Operator => operators_session(api).await,

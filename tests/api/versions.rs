@@ -203,6 +203,12 @@ async fn every_change_may_be_made_for_one_version_alone() {
         (&webhook, "DELETE", webhook.clone(), &gone),
         (&scene.org, "PATCH", scene.org.clone(), &named),
         (&limits, "PATCH", limits.clone(), &json!({"agents": 3})),
+        (
+            &scene.org,
+            "POST",
+            format!("{}/rotate-widget-token", scene.org),
+            &none,
+        ),
         (&scene.org, "POST", format!("{}/suspend", scene.org), &none),
         (&scene.org, "POST", format!("{}/resume", scene.org), &none),
         (&scene.org, "DELETE", scene.org.clone(), &gone),

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use trunkline_model::record::{Fact, Started};
 use trunkline_routing::{E164, Facts};
-use trunkline_store::Contact;
+use trunkline_store::{Contact, TokenKind};
 use uuid::Uuid;
 
 use crate::calls::bare;
@@ -90,12 +90,13 @@ async fn the_token_says_who_and_nothing_else() {
         let octets = URL_SAFE_NO_PAD.decode(part).expect("base64url");
         serde_json::from_slice(&octets).expect("JSON")
     };
-    let kid = api.store.keyring().signing_key().id().to_owned();
+    let signing = api.store.keyring().signing_key_of(TokenKind::Widget);
+    let kid = signing.id().to_owned();
     assert_eq!(part(0), json!({"typ": "JWT", "alg": "EdDSA", "kid": kid}));
 
     let iat = now().as_secs();
     let claims = json!({
-        "typ": "widget_contact", "sub": contact_of(&answer), "org": tenant.org, "iat": iat, "exp": iat + 86_400,
+        "typ": "widget_contact", "iss": "https://api.example", "aud": tenant.org, "sub": contact_of(&answer), "org": tenant.org, "iat": iat, "exp": iat + 86_400,
     });
     assert_eq!(part(1), claims);
 }

@@ -11,11 +11,12 @@ use trunkline_testkit::shell::{Shell, text};
 
 const QUICKSTART: [&str; 2] = ["quickstart", "--no-serve"];
 
-/// Returns the current and former signing keys, with their states.
-fn signers(shell: &Shell) -> Vec<(String, String)> {
+/// Returns the current and former keys that sign these tokens, with their states.
+fn signers_of(shell: &Shell, tokens: &str) -> Vec<(String, String)> {
     let listed = shell.json(&["key", "list-signing"]);
     let listed = listed.as_array().expect("a list").iter();
     listed
+        .filter(|key| key["tokens"] == tokens)
         .map(|key| {
             (
                 text(&key["kid"]).to_owned(),
@@ -23,6 +24,10 @@ fn signers(shell: &Shell) -> Vec<(String, String)> {
             )
         })
         .collect()
+}
+
+fn signers(shell: &Shell) -> Vec<(String, String)> {
+    signers_of(shell, "api_key")
 }
 
 fn states(shell: &Shell) -> Vec<String> {
@@ -61,6 +66,33 @@ fn a_signing_key_is_retired_and_its_api_keys_only_on_request() {
     }
     shell.json(&[&retire[..], &["--api-keys", "--yes"]].concat());
     assert_eq!(keys(), json!([]));
+}
+
+#[test]
+fn keys_of_widget_tokens_are_rotated_apart_from_those_of_api_keys() {
+    let shell = Shell::new();
+    shell.json(&QUICKSTART);
+    let widget = || signers_of(&shell, "widget_contact");
+    let (of_keys, first) = (signers(&shell), widget().remove(0).0);
+    let retire = ["key", "retire-signing", &first];
+    let signs = shell.run(&retire);
+    assert_eq!(signs.code, Some(1), "{signs:?}");
+    assert!(
+        signs.stderr.contains("rotate-signing --widget"),
+        "{signs:?}"
+    );
+
+    let made = shell.json(&["key", "rotate-signing", "--widget"]);
+    assert_eq!(made["published"], 2, "{made}");
+    let second = text(&made["kid"]).to_owned();
+    let state = |kid: &str, state: &str| (kid.to_owned(), state.to_owned());
+    assert_eq!(widget(), [state(&second, "signs"), state(&first, "good")]);
+    shell.json(&retire);
+    assert_eq!(
+        widget(),
+        [state(&second, "signs"), state(&first, "retired")]
+    );
+    assert_eq!(signers(&shell), of_keys);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The examples of `docs/api.md`, run as printed against a daemon: the printed answer is the real one.
+//! The examples of a page such as `docs/api.md`, run as printed against a daemon: the printed answer is the real one.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,12 +10,13 @@ use trunkline_testkit::tools;
 
 /// Commands, and the answer printed after them.
 #[derive(Debug)]
-struct Example {
+pub(crate) struct Example {
     commands: String,
     answer: Option<String>,
 }
 
-fn examples(page: &str) -> Vec<Example> {
+/// Returns the commands of a page with their answers. Code in other languages is left out.
+pub(crate) fn examples(page: &str) -> Vec<Example> {
     let mut all: Vec<Example> = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -25,6 +26,7 @@ fn examples(page: &str) -> Vec<Example> {
         let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
         let block = block.join("\n");
         match (kind, all.last_mut()) {
+            ("js" | "python", _) => {}
             ("sh", _) => all.push(Example {
                 commands: block,
                 answer: None,
@@ -75,6 +77,14 @@ fn the_examples_run_as_they_are_printed() {
     let examples = examples(&std::fs::read_to_string(page).expect("the page"));
     assert!(examples.len() > 8, "{examples:?}");
 
+    let base = format!("http://{}", node.setup.http);
+    let partner_key = text(&key["partner_key"]);
+    let values = [("BASE", &*base), ("PARTNER_KEY", &partner_key)];
+    run_as_printed(&node.setup, &examples, &values);
+}
+
+/// Runs the examples in one shell with these variables, and compares their answers with the printed ones.
+pub(crate) fn run_as_printed(setup: &NodeSetup, examples: &[Example], values: &[(&str, &str)]) {
     let script: String = examples
         .iter()
         .enumerate()
@@ -82,9 +92,8 @@ fn the_examples_run_as_they_are_printed() {
         .collect();
     let output = Command::new("bash")
         .args(["-euo", "pipefail", "-c", &script])
-        .env("BASE", format!("http://{}", node.setup.http))
-        .env("PARTNER_KEY", text(&key["partner_key"]))
-        .current_dir(node.setup.folder())
+        .envs(values.iter().copied())
+        .current_dir(setup.folder())
         .stdin(Stdio::null())
         .output()
         .expect("a shell");
@@ -99,7 +108,7 @@ fn the_examples_run_as_they_are_printed() {
         let Some(printed) = &example.answer else {
             continue;
         };
-        let told = node.setup.folder().join(format!("answer.{at}"));
+        let told = setup.folder().join(format!("answer.{at}"));
         let told = std::fs::read_to_string(told).expect("an answer");
         let json = |text: &str| -> Value {
             serde_json::from_str(text)

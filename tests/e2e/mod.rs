@@ -21,3 +21,4 @@ mod secrets;
 mod silent;
 mod supervised;
 mod talk;
+mod widget;

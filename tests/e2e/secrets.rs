@@ -134,7 +134,7 @@ impl Scene {
         } else {
             let keys = std::fs::read(node.setup.data().join(KEYS)).expect("keys");
             let keys: Value = serde_json::from_slice(&keys).expect("JSON");
-            for key in ["sealing", "signing"] {
+            for key in ["sealing", "signing", "widget"] {
                 secrets.add("an own key", &keys[key][0]);
             }
             secrets.add("an own key", &keys["mac"]);

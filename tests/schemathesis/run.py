@@ -41,6 +41,7 @@ CANT_HOLD = {
         "the code must be the one that was spoken": ["confirmNumber"],
         "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "addInboundNumber", "setOutboundTrunk", "assignDestination"],
         "the value depends on the type that the destination has": ["updateDestination"],
+        "the contact must be one of the org": ["reportHandoff"],
         "ids must be those of roles of the org": ["createLoginLink"],
         "the operator says how much a partner may allow": ["updateOrgLimits"],
         "agents and numbers must be those of the org": ["replayRoutes"],
@@ -96,7 +97,7 @@ class House:
 
     def org(self):
         body = {"name": "Acme", "external_id": "acme"}
-        return self.ask("POST", "/partner/v1/orgs", body, self.partner)["id"]
+        return self.ask("POST", "/partner/v1/orgs", body, self.partner)
 
 
 def toml(value):
@@ -112,7 +113,8 @@ def configuration(house, document):
     agent, spare_agent = house.agent("Stays"), house.agent("Goes")
     destination, spare_destination = house.destination("Stays"), house.destination("Goes")
     trunk, spare_trunk = house.trunk("Stays"), house.trunk("Goes")
-    org = house.org()
+    made = house.org()
+    org = made["id"]
     ids = {
         "agent_id": agent,
         "destination_id": destination,
@@ -135,6 +137,7 @@ def configuration(house, document):
         f"[auth.openapi.orgKey]\nbearer = {toml(house.key)}",
         f"[auth.openapi.partnerKey]\nbearer = {toml(house.partner)}",
         f"[auth.openapi.widgetToken]\nbearer = {toml(house.visitor())}",
+        f"[auth.openapi.embedToken]\nbearer = {toml(made['widget_token'])}",
         "[parameters]",
         *(f'"path.{name}" = {toml(value)}' for name, value in ids.items()),
     ]

@@ -266,6 +266,7 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
 
     let reported = NewHandoff {
         session_id: started(by_contact, ours, NOW).session.to_string(),
+        contact_id: None,
         summary: "Ann Onymous called".to_owned(),
         explanation: None,
         reasons: Vec::new(),

@@ -21,6 +21,7 @@ async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
         for at in 0..20 {
             let reported = NewHandoff {
                 session_id: format!("s-{at}"),
+                contact_id: None,
                 summary: "call 020 7183 8750 back".to_owned(),
                 explanation: None,
                 reasons: Vec::new(),

@@ -430,6 +430,7 @@ async fn writes_tell_what_they_did(db: &TestDb) {
     let org = org(&store, "Ours").await.id;
     let handoff = NewHandoff {
         session_id: "s".to_owned(),
+        contact_id: None,
         summary: "Wants a human".to_owned(),
         explanation: None,
         reasons: Vec::new(),

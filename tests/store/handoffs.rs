@@ -16,6 +16,7 @@ crate::on_both!(
 fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
     NewHandoff {
         session_id: session.to_owned(),
+        contact_id: None,
         summary: "Sümmary".to_owned(),
         explanation: Some("because".to_owned()),
         reasons: reasons.to_vec(),
@@ -31,6 +32,7 @@ fn between(reason: Option<Reason>, from: Moment, to: Moment) -> HandoffFilter {
     HandoffFilter {
         reason,
         confirmed: None,
+        contact: None,
         from,
         to,
     }

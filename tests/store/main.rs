@@ -28,6 +28,7 @@ mod event_schema;
 mod events;
 mod explained;
 mod feed;
+mod handoff_contacts;
 mod handoffs;
 mod idempotency;
 mod keys;

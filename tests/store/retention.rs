@@ -373,6 +373,7 @@ async fn old_handoffs_go(db: &TestDb) {
         for org in [ours, theirs] {
             let new = NewHandoff {
                 session_id: format!("s-{days}"),
+                contact_id: None,
                 summary: "Wants a human".to_owned(),
                 explanation: None,
                 reasons: Vec::new(),
@@ -392,6 +393,7 @@ async fn old_handoffs_go(db: &TestDb) {
     for (org, left) in [(ours, 31), (theirs, 40)] {
         let filter = HandoffFilter {
             confirmed: None,
+            contact: None,
             reason: None,
             from: day(0),
             to: day(100),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use trunkline::api::token;
-use trunkline_store::{Change, OpenFault, Options, Store, feed, orgs, realm};
+use trunkline_store::{Change, OpenFault, Options, Store, TokenKind, feed, orgs, realm};
 use uuid::Uuid;
 
 use crate::test_db::{NOW, TestDb, done, found, org};
@@ -125,7 +125,7 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
     for keyring in [store.keyring(), db.open().await.keyring()] {
         assert_eq!(token::read(keyring, &old), None);
         assert!(token::read(keyring, &new).is_some());
-        assert_eq!(keyring.retired_keys()[0].id(), first);
+        assert_eq!(keyring.retired_keys(TokenKind::ApiKey)[0].id(), first);
     }
 }
 

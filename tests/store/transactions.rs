@@ -199,6 +199,7 @@ async fn events_are_written_with_the_commit_alone(db: &TestDb) {
     let mut recorded = store.events_recorded();
     let new = || NewHandoff {
         session_id: "session".to_owned(),
+        contact_id: None,
         summary: "summary".to_owned(),
         explanation: None,
         reasons: Vec::new(),

@@ -91,6 +91,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         |op| op.gives_versioned::<OrgView>(),
     );
 
+    of.post(
+        "/operator/orgs/{orgId}/rotate-widget-token",
+        rotate_widget_token,
+        (
+            "rotateOperatorsWidgetToken",
+            "Gives the org another `widget_token`; the old one is good for 24 hours more",
+        ),
+        |op| op.of_version().gives_versioned::<OrgView>(),
+    );
+
     of.get(
         "/operator/deleted-orgs",
         deleted,
@@ -110,6 +120,7 @@ pub(super) struct OrgView {
     name: String,
     partner_id: Option<Uuid>,
     external_id: Option<String>,
+    widget_token: String,
     max_concurrent_calls: Option<u32>,
     suspended_by: Vec<SuspendedBy>,
     created_at: String,
@@ -153,6 +164,7 @@ impl From<Org> for OrgView {
             name: org.name,
             partner_id: org.partner_id,
             external_id: org.external_id,
+            widget_token: org.widget_token,
             max_concurrent_calls: org.max_concurrent_calls,
             created_at: written(org.created_at),
             updated_at: written(org.updated_at),
@@ -286,6 +298,22 @@ pub(super) async fn resume(
     body: Body,
 ) -> Result<Tagged<OrgView>, ApiError> {
     set_suspended(&api, (&named, version, body), None).await
+}
+
+/// `POST /operator/orgs/{orgId}/rotate-widget-token`: as the partner's of the same name.
+pub(super) async fn rotate_widget_token(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    version: IfMatch,
+    body: Body,
+) -> Result<Tagged<OrgView>, ApiError> {
+    let id = org_in(&api, &named).await?.id;
+    let version = version.versions()?;
+    body.empty()?;
+    let rotate = move |tx: &mut Tx, now| trunkline_store::orgs::rotate_widget_token(tx, id, now);
+    let changed = api.change(id, Versioned::Org, version, rotate).await?;
+    Ok(Tagged::new(changed.into()))
 }
 
 async fn set_suspended(

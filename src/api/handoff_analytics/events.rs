@@ -1,4 +1,7 @@
 //! `/handoff-analytics/events`: conversations that an agent handed to a human. Runtimes report them here.
+//!
+//! The list and the answer to a report have the fields of the given interface alone. What is kept besides, the contact among it, is shown by
+//! session.
 
 use std::time::Duration;
 
@@ -12,14 +15,14 @@ use trunkline_model::handoff::Report;
 use trunkline_model::transfer::State as TransferState;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Error, Handoff, HandoffFilter, Kind, NewHandoff, Reason, Sentiment, SessionHandoff, calls,
-    handoffs,
+    Acting, Error, Handoff, HandoffFilter, Kind, NewHandoff, Reason, Sentiment, SessionHandoff,
+    calls, handoffs,
 };
 use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::field_type::{Choice, ListOf, Text};
+use crate::api::field_type::{Choice, ID, ListOf, Text, id};
 use crate::api::idempotency::once;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
@@ -27,7 +30,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, date_schema};
 use crate::api::time::{self, written};
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, Success};
 
 const OF_ORG: Audience = Audience::Org {
     read: "handoff:read",
@@ -43,6 +46,11 @@ pub(super) fn operations(api: &mut Operations<'_>) {
                     "confirmed",
                     json!({"type": "boolean"}),
                     "Only handoffs whose destination is known to have answered (reported ones count), or only the others.",
+                )
+                .query(
+                    "contact_id",
+                    json!({"type": "string", "format": "uuid"}),
+                    "Only handoffs of this contact.",
                 )
                 .query(
                     "start_date",
@@ -65,6 +73,13 @@ pub(super) fn operations(api: &mut Operations<'_>) {
             "Handoffs of one session, newest first: the hundred newest",
         ),
         |op| op.gives::<SessionHandoffs>(200),
+    );
+
+    of.delete(
+        "/handoff-analytics/events/{handoff_id}",
+        delete,
+        ("deleteHandoff", "Deletes a handoff"),
+        |op| op.deletes(),
     );
 
     of.post_once(
@@ -117,6 +132,8 @@ pub(super) struct HandoffFilters {
     reason: Option<Reason>,
     #[serde(default)]
     confirmed: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contact_id: Option<Uuid>,
     start_date: Option<Moment>,
     end_date: Option<Moment>,
     window: Option<(Moment, Moment)>,
@@ -127,7 +144,8 @@ impl PartialEq for HandoffFilters {
     fn eq(&self, other: &Self) -> bool {
         let asked = |filters: &Self| {
             let dates = (filters.start_date, filters.end_date);
-            (filters.reason, filters.confirmed, dates)
+            let narrow = (filters.reason, filters.confirmed, filters.contact_id);
+            (narrow, dates)
         };
         asked(self) == asked(other)
     }
@@ -138,6 +156,9 @@ impl HandoffFilters {
         Self {
             reason: query.read("reason", |text| REASON.meaning(text)),
             confirmed: query.switch("confirmed").map(|word| word == "true"),
+            contact_id: query.read("contact_id", |text| {
+                id(text).ok_or_else(|| "expected a contact's id".to_owned())
+            }),
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
             window: None,
@@ -152,8 +173,8 @@ impl HandoffFilters {
     }
 }
 
-/// `GET /handoff-analytics/events?reason&confirmed&start_date&end_date&limit&cursor`: newest first. Both dates are inclusive; without them
-/// the list covers the last 30 days.
+/// `GET /handoff-analytics/events?reason&confirmed&contact_id&start_date&end_date&limit&cursor`: newest first. Both dates are inclusive;
+/// without them the list covers the last 30 days.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -169,6 +190,7 @@ pub(super) async fn list(
     let filter = HandoffFilter {
         reason: paging.filters.reason,
         confirmed: paging.filters.confirmed,
+        contact: paging.filters.contact_id,
         from,
         to,
     };
@@ -191,6 +213,8 @@ pub(super) struct SessionHandoffView {
     id: Uuid,
     #[serde(flatten)]
     handoff: HandoffView,
+    /// The contact who was handed over; `null` if that isn't known, or was erased.
+    contact_id: Option<Uuid>,
     /// State of the transfer that made the handoff; `null` for a reported one.
     transfer_status: Option<TransferState>,
     /// The destination is known to have answered, or the handoff was reported.
@@ -201,6 +225,7 @@ impl From<SessionHandoff> for SessionHandoffView {
     fn from(of: SessionHandoff) -> Self {
         Self {
             id: of.handoff.id,
+            contact_id: of.handoff.contact_id,
             confirmed: of.handoff.confirmed,
             transfer_status: of.transfer_state,
             handoff: of.handoff.into(),
@@ -252,8 +277,8 @@ pub(super) async fn of_session(
     Ok(Json(SessionHandoffs { items }))
 }
 
-/// `POST /handoff-analytics/events {session_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff
-/// counts as implied by the AI.
+/// `POST /handoff-analytics/events {session_id, contact_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff
+/// counts as implied by the AI. Without a contact it has that of the call whose session it names.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -264,16 +289,38 @@ pub(super) async fn create(
     let now = api.now();
     let handoff = api
         .write(move |tx, _| handoffs::record(tx, caller.org, new, now))
-        .await?;
+        .await
+        .map_err(ApiError::in_field("contact_id"))?;
+    Acting::about(handoff.id);
     Ok((StatusCode::CREATED, Json(handoff.into())))
+}
+
+/// `DELETE /handoff-analytics/events/{handoff_id}`: also empties the texts of the event. The transfer that made the handoff keeps its own.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let id = named.id("handoff_id", Kind::Handoff)?;
+    // An unknown handoff is 404, whatever the query.
+    api.read_inline(move |tx| handoffs::by_id(tx, caller.org, id))
+        .await?;
+    query.finish()?;
+    api.write(move |tx, _| handoffs::delete(tx, caller.org, id))
+        .await?;
+    Ok(Json(Success::DONE))
 }
 
 pub(super) fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
     let session_id = fields.required("session_id", Text::line(1..=255));
+    let contact_id = fields.optional("contact_id", ID);
     let report = report(&mut fields);
     fields.done(|| {
         Some(NewHandoff {
             session_id: session_id?,
+            contact_id,
             summary: report.summary.into(),
             explanation: report.explanation.map(Into::into),
             reasons: report.reasons,

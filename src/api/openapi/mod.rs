@@ -190,7 +190,11 @@ fn security() -> Value {
         "partnerKey": {"type": "http", "scheme": "bearer", "description": "A key of a partner."},
         "widgetToken": {
             "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-            "description": "A token that the widget operations answer.",
+            "description": "A token of a contact, which the widget operations answer. It ends after 24 hours; `/.well-known/jwks.json` has the keys to verify it.",
+        },
+        "embedToken": {
+            "type": "http", "scheme": "bearer",
+            "description": "The `widget_token` of an org, which stands in the pages of its website: it names the org and proves nothing.",
         },
         "sessionToken": {
             "type": "http", "scheme": "bearer",

@@ -222,6 +222,11 @@ impl<'g> Operation<'g> {
         self.credentials(json!([{"widgetToken": []}]))
     }
 
+    /// Requires the embed token of an org.
+    pub(in crate::api) fn site(self) -> Self {
+        self.credentials(json!([{"embedToken": []}]))
+    }
+
     /// Requires an org key with the scope, or the session token of the runtime.
     pub(in crate::api) fn org_or_session(self, scope: &str) -> Self {
         self.credentials(json!([{"orgKey": [scope]}, {"sessionToken": []}]))

@@ -11,10 +11,10 @@ use trunkline_store::{
     Tx, Versioned, Wrong, aged, deleted_orgs,
 };
 
-use super::TAG;
 use super::caller::{PartnerCaller, foreign};
 use super::integrations::{self as connections, BookingsField};
 use super::orgs::{OrgView, WEBSITE};
+use super::{TAG, once};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Count, Text};
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
@@ -76,6 +76,20 @@ pub(super) fn operations(api: &mut Operations<'_>) {
             op.may_refuse(&[409])
                 .body(no_fields())
                 .gives_versioned::<WholeOrgView>()
+        },
+    );
+
+    of.post_once(
+        "/partner/v1/orgs/{orgId}/rotate-widget-token",
+        once(rotate_widget_token),
+        (
+            "rotateWidgetToken",
+            "Gives the org another `widget_token`; the old one is good for 24 hours more",
+        ),
+        |op| {
+            op.of_version()
+                .body(no_fields())
+                .gives_versioned::<OrgView>()
         },
     );
 
@@ -278,6 +292,23 @@ pub(super) async fn restore(
         Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// `POST /partner/v1/orgs/{orgId}/rotate-widget-token`: the old token is good for 24 hours more, and the one before it ends.
+pub(super) async fn rotate_widget_token(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    version: IfMatch,
+    body: Body,
+) -> Result<Tagged<OrgView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let version = version.versions()?;
+    body.empty()?;
+    let rotate = move |tx: &mut Tx, now| trunkline_store::orgs::rotate_widget_token(tx, org, now);
+    let changed = api.change(org, Versioned::Org, version, rotate).await?;
+    let changed_at = changed.updated_at;
+    Ok(Tagged::at(changed.into(), changed_at))
 }
 
 async fn set_suspended(

@@ -5,8 +5,6 @@
 //! an external id. Either creates the contact if there is none. For each detail, absent leaves it, `null` clears it, a
 //! value replaces it.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -63,8 +61,6 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// Scope of both variants, because both create identities.
 pub(super) const SCOPE: &str = "widget:write";
 
-/// Time that the token of a visitor is good.
-const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
 /// Maximum size of a free-form object as JSON, in octets.
 const LARGEST_OBJECT: usize = 16 * 1024;
 
@@ -116,9 +112,9 @@ fn identity(api: &Api, contact: &Contact) -> Json<Identity> {
     Acting::about(contact.id);
     let token = token::mint_contact(
         api.store().keyring(),
+        api.base_url(),
         contact.id,
         contact.org_id,
-        TOKEN_LIFETIME,
         api.now(),
     );
     Json(Identity {

@@ -114,7 +114,7 @@ struct ErasedView {
     call_attempts: u64,
     /// Transfers that lost their summaries.
     transfers: u64,
-    /// Handoffs that lost their summaries.
+    /// Handoffs that lost their summaries, and no longer name the contact.
     handoffs: u64,
     /// Events that no longer name the contact.
     events: u64,

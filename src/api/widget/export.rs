@@ -1,10 +1,10 @@
 //! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it.
-//! Calls come in pages.
+//! Calls come in pages, and then handoffs.
 
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{ContactCall, of_contact};
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         show,
         (
             "exportContact",
-            "All data of a contact, with its calls in pages",
+            "All data of a contact, with its calls and handoffs in pages",
         ),
         |op| op.org_with(&SCOPES).paged().gives::<ExportView>(200),
     );
@@ -35,13 +35,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// Scopes of everything that an export holds.
 pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:read", "handoff:read"];
 
-/// Everything that is kept of a contact: itself, and a page of its calls.
+/// Everything that is kept of a contact: itself, and a page of its calls and handoffs.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ContactExport")]
 pub(super) struct ExportView {
     contact: WholeContactView,
     /// Calls that name the contact, and those with its number that name nobody, newest first.
     calls: Vec<ContactCallView>,
+    /// Handoffs that name the contact, chats and calls, newest first. They begin on the page of the last call.
+    handoffs: Vec<HandoffView>,
     /// The cursor of the next page; `null` on the last one.
     next: Option<String>,
 }
@@ -94,29 +96,59 @@ pub(super) async fn show(
     }
 
     let contact = find(&api, &caller, &named).await?;
-    let paging = Paging::read(&mut query, "export", Of::default());
-    if paging.after.is_some() && paging.filters.0 != Some(contact.id) {
+    let mut paging = Paging::read(&mut query, "export", Of::default());
+    if paging.after.is_some() && paging.filters.contact != Some(contact.id) {
         query.refuse("cursor: was made for another contact");
     }
-
     query.finish()?;
+
     // On the first page no cursor has named the contact yet. The cursor of the next page must.
-    let paging = Paging {
-        filters: Of(Some(contact.id)),
-        ..paging
-    };
-    let (of, after, limit) = (contact.clone(), paging.after, paging.limit);
-    let calls = api.read_of(caller.org, move |tx| {
-        of_contact::calls(tx, caller.org, &of, after, limit)
+    paging.filters.contact = Some(contact.id);
+    let (id, after, limit) = (contact.id, paging.after, paging.limit);
+    let mut calls = Vec::new();
+    let mut after_handoffs = after;
+    if paging.filters.part == Part::Calls {
+        let of = contact.clone();
+        let read = api.read_of(caller.org, move |tx| {
+            of_contact::calls(tx, caller.org, &of, after, limit)
+        });
+        let (page, next) = read.await?;
+        calls = page.into_iter().map(ContactCallView::from).collect();
+        if let Some(place) = next {
+            return Ok(Json(ExportView {
+                contact: contact.into(),
+                calls,
+                handoffs: Vec::new(),
+                next: Some(paging.next(place)),
+            }));
+        }
+        after_handoffs = None;
+    }
+
+    paging.filters.part = Part::Handoffs;
+    let read = api.read_of(caller.org, move |tx| {
+        of_contact::handoffs(tx, caller.org, id, after_handoffs, limit)
     });
-    let (calls, next) = calls.await?;
+    let (handoffs, next) = read.await?;
     Ok(Json(ExportView {
         contact: contact.into(),
-        calls: calls.into_iter().map(ContactCallView::from).collect(),
+        calls,
+        handoffs: handoffs.into_iter().map(HandoffView::from).collect(),
         next: next.map(|place| paging.next(place)),
     }))
 }
 
-/// Contact of the export that a cursor walks.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
-struct Of(Option<Uuid>);
+/// Contact of the export that a cursor walks, and the part that it has come to.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Of {
+    contact: Option<Uuid>,
+    part: Part,
+}
+
+/// Part of an export.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+enum Part {
+    #[default]
+    Calls,
+    Handoffs,
+}

@@ -6,27 +6,30 @@
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use axum::routing::get;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use trunkline_store::{Contact, Error, Wrong, orgs};
 use uuid::Uuid;
 
+use super::cors;
 use crate::api::caller::credential;
 use crate::api::connection_limiter::Proof;
 use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
-use crate::api::{Api, ApiError, token};
+use crate::api::token::{self, VisitorId};
+use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Widget contacts", Audience::Visitor);
-    of.get(
-        "/widget/me",
-        show,
+    of.add(
+        ("get", "/widget/me"),
+        cors::open(get(show)),
         ("showVisitor", "Contact of the widget token"),
-        |op| op.gives::<ContactView>(200),
+        |op| op.may_refuse(&[403]).gives::<ContactView>(200),
     );
 }
 
@@ -44,7 +47,9 @@ impl FromRequestParts<Api> for Visitor {
             "A widget token is required: Authorization: Bearer <token>",
         )?;
         api.follow_key_of(token).await;
-        let Some(claims) = token::read_contact(api.store().keyring(), token, api.now()) else {
+        let Some(VisitorId { contact, org }) =
+            token::read_contact(api.store().keyring(), token, api.now())
+        else {
             return Err(invalid);
         };
 
@@ -52,9 +57,9 @@ impl FromRequestParts<Api> for Visitor {
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
-        Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;
-        match api.store().contacts().by_id(claims.org, claims.sub).await {
-            Ok(contact) => match api.read_inline(move |tx| orgs::by_id(tx, claims.org)).await {
+        Tally::of(parts).note(quotas.take(Policy::Visitor, contact, limit, api.monotonic()))?;
+        match api.store().contacts().by_id(org, contact).await {
+            Ok(contact) => match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
                 Ok(org) if org.is_suspended() => Err(ApiError::suspended()),
                 Ok(_) => Ok(Self(contact)),
                 Err(Error::Wrong(Wrong::Absent(_))) => Err(invalid),

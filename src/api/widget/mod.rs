@@ -1,7 +1,9 @@
 //! API of the chat widget, `/widget`.
 
 mod authenticate;
+mod config;
 mod contacts;
+mod cors;
 mod erasure;
 mod export;
 mod me;
@@ -11,6 +13,7 @@ use authenticate::OF_ORG;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     authenticate::operations(api);
+    config::operations(api);
     contacts::operations(api);
     erasure::operations(api);
     export::operations(api);

@@ -271,6 +271,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("list", "listHandoffEvents").showing(HANDOFF),
             verb("session", "listHandoffsOfSession").showing(SESSION_HANDOFF),
             verb("report", "reportHandoff"),
+            verb("delete", "deleteHandoff"),
         ],
         ..NOUN
     },
@@ -371,6 +372,7 @@ pub(super) const NOUNS: &[Noun] = &[
                 .like("trunkline org limit Acme 50\n  trunkline org limit Acme"),
             verb("suspend", "suspendOperatorsOrg").asking(Danger::Asks),
             verb("resume", "resumeOperatorsOrg"),
+            verb("rotate-widget-token", "rotateOperatorsWidgetToken").asking(Danger::Asks),
             verb("delete", "deleteOperatorsOrg")
                 .like("trunkline org delete Acme\n  trunkline org delete Acme --now --yes"),
             verb("restore", "restoreOperatorsOrg").among("/operator/deleted-orgs"),

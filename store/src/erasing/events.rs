@@ -84,7 +84,14 @@ impl Searched for HandoffRow {
 
         for row in found {
             let is_named = search.erasure.subject.mentioned_in(&row.session_id);
-            let session = if is_named { ANONYMOUS } else { &row.session_id };
+            // Calls keep their sessions. That of a chat leads to the person in the org's own systems.
+            let is_chat = row.contact_id == Some(search.erasure.contact_id)
+                && row.call_id.is_none()
+                && !search.has_session(&row.session_id);
+            let session = match is_named || is_chat {
+                true => ANONYMOUS,
+                false => &row.session_id,
+            };
             // No other handoff of the org has the same time.
             tx.run(
                 "UPDATE handoffs SET summary = '', explanation = NULL, contact_id = NULL, session_id = $3
@@ -182,19 +189,35 @@ impl Search {
             changed = true;
         }
 
+        let is_handoff = self.is_handoff(about);
+        let session = about.get("session_id").and_then(Value::as_str);
+        if is_handoff && session.is_some_and(|session| !self.has_session(session)) {
+            about["session_id"] = ANONYMOUS.into();
+            changed = true;
+        }
+
         for (name, empty) in [
             ("summary", Value::from("")),
             ("explanation", Value::Null),
             ("metadata", Value::Null),
         ] {
             let says = about.get(name).is_some_and(|words| *words != empty);
-            if (is_found || is_contacts) && says {
+            if (is_found || is_contacts || is_handoff) && says {
                 about[name] = empty;
                 changed = true;
             }
         }
 
         changed
+    }
+}
+
+impl Search {
+    /// Returns whether an object is a handoff that names the contact: its event, or the answer to its report, which has no contact.
+    fn is_handoff(&self, about: &Value) -> bool {
+        let text = |name: &str| about.get(name)?.as_str().map(str::to_owned);
+        let key = text("session_id").zip(text("created_at"));
+        key.is_some_and(|key| self.handoffs.contains(&key))
     }
 }
 

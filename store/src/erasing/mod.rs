@@ -16,7 +16,7 @@ pub use search::RowsErased;
 use search::{Search, erase};
 
 use super::Store;
-use super::column::from_row;
+use super::column::{from_row, moment, written};
 use super::erasures::OpenErasure;
 use super::error::Error;
 
@@ -27,6 +27,15 @@ struct CallOfContact {
 from_row!(CallOfContact {
     call_id,
     session_id
+});
+
+struct HandoffOfContact {
+    session_id: String,
+    created_at: Moment,
+}
+from_row!(HandoffOfContact {
+    session_id,
+    created_at: moment
 });
 
 /// Erases the rows of the database that are older than the request and name the contact, its number or its address. Returns
@@ -43,6 +52,7 @@ pub async fn erase_rows(
         erasure: erasure.clone(),
         calls: HashSet::new(),
         sessions: HashSet::new(),
+        handoffs: HashSet::new(),
     });
     add_found_calls(store, &mut search).await?;
 
@@ -58,10 +68,12 @@ pub async fn erase_rows(
         return Ok(RowsErased::CallIsUp);
     }
 
-    erase::<events::HandoffRow>(store, &search).await?;
+    add_handoffs(store, &mut search).await?;
     erase::<calls::TransferRow>(store, &search).await?;
     erase::<events::EventRow>(store, &search).await?;
     erase::<others::AnswerRow>(store, &search).await?;
+    // After what is found by the handoffs of the contact: a pass that is interrupted has to find them again.
+    erase::<events::HandoffRow>(store, &search).await?;
     let of = Arc::clone(&search);
     store.write(move |tx| of.node_commands(tx, now)).await?;
     erase::<others::LogInRow>(store, &search).await?;
@@ -82,6 +94,26 @@ async fn add_found_calls(store: &Store, search: &mut Arc<Search>) -> Result<(), 
     search
         .sessions
         .extend(rows.iter().filter_map(|row| row.session_id));
+    Ok(())
+}
+
+/// Adds the handoffs that name the contact. Those of a chat belong to no call, by which their events could be found.
+async fn add_handoffs(store: &Store, search: &mut Arc<Search>) -> Result<(), Error> {
+    let OpenErasure {
+        org_id,
+        contact_id,
+        requested_at,
+        ..
+    } = search.erasure;
+    let sql = "SELECT session_id, created_at FROM handoffs
+        WHERE org_id = $1 AND contact_id = $2 AND created_at <= $3";
+    let read = store.read(move |tx| tx.all(sql, &[&org_id, &contact_id, &requested_at]));
+    let rows: Vec<HandoffOfContact> = read.await?;
+
+    let named = rows
+        .into_iter()
+        .map(|row| (row.session_id, written(row.created_at)));
+    Arc::make_mut(search).handoffs.extend(named);
     Ok(())
 }
 

@@ -265,6 +265,8 @@ impl Searched for Contact {
             // Events of its calls still name the deleted contact by its id.
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
+            let sql = "UPDATE handoffs SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
+            tx.run(sql, &[&org, &nobody.id])?;
         }
 
         for other in others {

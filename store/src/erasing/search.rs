@@ -34,6 +34,8 @@ pub(super) struct Search {
     pub(super) calls: HashSet<Uuid>,
     /// Their sessions.
     pub(super) sessions: HashSet<Uuid>,
+    /// Session and time of the handoffs that name the contact, as events and stored answers have them.
+    pub(super) handoffs: HashSet<(String, String)>,
 }
 
 /// Rows of a table, which are searched in the order of their positions.

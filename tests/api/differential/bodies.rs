@@ -103,7 +103,9 @@ impl Fixtures {
     /// Returns the path of an operation with ids that exist.
     pub(super) fn filled(&self, path: &str, operation: &str) -> String {
         let org = match operation {
-            "suspendOrg" | "resumeOrg" | "restoreOrg" | "updateOrgLimits" => &self.spare,
+            "rotateWidgetToken" | "suspendOrg" | "resumeOrg" | "restoreOrg" | "updateOrgLimits" => {
+                &self.spare
+            }
             _ => &self.org,
         };
         let call = CALL.to_string();
@@ -234,6 +236,7 @@ impl Fixtures {
             | "resumeCall"
             | "verifyNumber"
             | "verifyOrgNumber"
+            | "rotateWidgetToken"
             | "suspendOrg"
             | "resumeOrg"
             | "restoreOrg"
