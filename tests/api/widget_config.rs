@@ -99,6 +99,7 @@ async fn a_replaced_token_is_good_for_a_day() {
         .await
         .with(400);
 
+    pass(1);
     let rotate = async || {
         let shown = api.post(&path, &partner.key, json!({})).await.with(200);
         shown["widget_token"].as_str().expect("a token").to_owned()

@@ -198,7 +198,7 @@ fn hang_up_once_it_failed(daemon: &Daemon, call: &str) -> Value {
     let path = format!("/phone/calls/{call}");
     let transfer = || {
         let transfer = daemon.shown(&path)["transfer"].take();
-        (transfer["state"] == "failed").then_some(transfer)
+        (transfer["status"] == "failed").then_some(transfer)
     };
     let failed = Deadline::after(Duration::from_secs(60)).poll(transfer);
     let failed = failed.unwrap_or_else(|| panic!("no failed transfer: {}", daemon.shown(&path)));

@@ -123,7 +123,7 @@ def keys(stage):
         stage.up(id)
         until(lambda: stage.daemon.call(id)["transfer"], "the key is read")
         settled = stage.settled(id)["transfer"]
-        check((settled["destination"], settled["state"]) == ("First", "completed"), settled)
+        check((settled["destination"], settled["status"]) == ("First", "completed"), settled)
         stage.hang_up(channel)
         stage.daemon.ended(id)
 

@@ -41,7 +41,7 @@ def spoken_to_by_each_setting(stage):
             stage.up(id)
             until(lambda: stage.daemon.call(id)["transfer"], "the key is read", 8)
             settled = stage.settled(id)["transfer"]
-            check(settled["state"] == "completed", settled)
+            check(settled["status"] == "completed", settled)
             stage.hang_up(channel)
             record = stage.daemon.ended(id)
             received = record["media"]["received"]
@@ -108,7 +108,7 @@ contact_user=trunkline
     stage.asterisk.restart()
     ours = stage.outbound_trunk(name="account", username="trunkline-account", password="secret", register=True)
     shown = lambda: stage.daemon.api(f"/phone/sip/outbound-trunks/{ours['id']}")[1]
-    until(lambda: shown()["registration"]["state"] == "registered", "Trunkline is registered")
+    until(lambda: shown()["registration"]["status"] == "registered", "Trunkline is registered")
     stage.daemon.run("trunk", "update", "--allow", PBX)
     channel, id = stage.dial("tone", to="account")
     stage.up(id)

@@ -178,7 +178,7 @@ class Stage:
 
     def settled(self, id):
         done = ("completed", "failed", "unknown")
-        state = lambda: (lambda call: call["transfer"] and call["transfer"]["state"] in done and call)(self.daemon.call(id))
+        state = lambda: (lambda call: call["transfer"] and call["transfer"]["status"] in done and call)(self.daemon.call(id))
         return until(state, "the transfer settles", 60)
 
     def outbound_trunk(self, **fields):

@@ -36,7 +36,7 @@ def transferred(stage, way, expected, pasted=None):
         record = stage.daemon.ended(id)
         stage.idle()
         transfer = record["transfer"]
-        found = (transfer["way"], transfer["state"], transfer["sip_code"]), (has_caller, record["status"], record["reason"])
+        found = (transfer["way"], transfer["status"], transfer["sip_code"]), (has_caller, record["status"], record["reason"])
         if found != expected[name]:
             faults.append(f"{name}: {found}, not {expected[name]}")
             stage.show()

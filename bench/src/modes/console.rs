@@ -338,7 +338,7 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
         ),
         (
             ["number_p50_ms", "number_max_ms", "number_cpu_ms"],
-            format!("{home}/calls?number=%2B441632000077"),
+            format!("{home}/calls?phone_number=%2B441632000077"),
         ),
         (
             ["overview_p50_ms", "overview_max_ms", "overview_cpu_ms"],

@@ -71,6 +71,7 @@ pub fn list(setting: &Setting, count: u32) -> Result<Report, Fault> {
         ),
         ("cpu_ms_a_page_of_a_status", "&status=failed".to_owned()),
         ("cpu_ms_a_page_of_a_rare_status", "&status=busy".to_owned()),
+        // The old name of `phone_number`, which is the one that earlier revisions know.
         (
             "cpu_ms_a_page_of_a_number",
             "&number=%2B441632960999".to_owned(),
