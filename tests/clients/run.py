@@ -3,8 +3,9 @@
 
     run.py DAEMON FOLDER
 
-starts DAEMON in a temporary directory on free ports, generates into FOLDER a client in Python, which then makes, reads, changes and
-lists agents, and types in TypeScript, which are compiled with use.ts. A warning of a generator is a failure.
+starts DAEMON in a temporary directory on free ports, and generates into FOLDER a client in Python, which then makes, reads, changes and
+lists agents; types in TypeScript, which are compiled with use.ts; and two clients in TypeScript, by hey-api and orval, which are compiled under
+`strict` and run the first integration of docs/api.md (use-sdks.ts). A warning of a generator is a failure.
 Whatever happens, the daemon is stopped by its pid.
 """
 
@@ -49,8 +50,9 @@ def document(base):
     sys.exit("the daemon doesn't answer")
 
 
-def run(*command, folder):
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+def run(*command, folder, env=None):
+    env = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
     if done.returncode != 0 or "arning" in done.stdout:
         sys.exit(f"{' '.join(command)}:\n{done.stdout}")
 
@@ -89,6 +91,14 @@ def typescript(folder):
     run("tsc", "-p", "tsconfig.json", folder=folder)
 
 
+def sdks(folder, outset):
+    env = {"BASE": outset["http"], "KEY": outset["api_key"]}
+    run("openapi-ts", "-i", "openapi.json", "-o", "hey", folder=folder)
+    run("orval", "--config", "orval.config.cjs", folder=folder, env=env)
+    run("tsc", "-p", "tsconfig-sdks.json", folder=folder)
+    run("node", "built/use-sdks.js", folder=folder, env=env)
+
+
 def main():
     daemon, folder = sys.argv[1:]
     with tempfile.TemporaryDirectory() as scratch:
@@ -100,10 +110,11 @@ def main():
             python_client(folder)
             use_python(outset)
             typescript(folder)
+            sdks(folder, outset)
         finally:
             process.terminate()
             process.wait(30)
-    print("both generators take the document as it is, and the clients work")
+    print("all four generators take the document as it is, and the clients work")
 
 
 main()
