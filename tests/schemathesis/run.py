@@ -31,11 +31,15 @@ CANT_HOLD = {
             "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions", "exportContact",
             "listPrompts", "listContacts", "listOldCredentials",
         ],
-        "a version is opaque": ["updateOrg"],
+        "a version is opaque": [
+            "updateOrg", "deleteOrg", "suspendOrg", "resumeOrg", "rotateWidgetToken", "deleteAgent", "removeInboundNumber", "unassignDestination",
+            "deleteInboundTrunk", "removeTrunkNumber", "syncTrunkNumbers", "rotateTrunkCredentials", "endOldCredentials", "deleteOutboundTrunk",
+            "deleteDestination", "deleteWebhook", "rotateWebhookSecret",
+        ],
         "audio must be a WAV file": ["createPrompt"],
         "the text must be an INVITE": ["explainInvite"],
-        "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents", "listAudit", "listPartnerAudit"],
-        "dates are of many forms, the start not after the end": ["showUsage", "showPartnerUsage"],
+        "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents", "listAudit", "listPhoneAudit", "listPartnerAudit"],
+        "dates are of many forms, the start not after the end": ["showUsage", "showPhoneUsage", "showPartnerUsage"],
         "a key must end in the future": ["createKey", "createOrgKey"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],
         "the code must be the one that was spoken": ["confirmNumber"],
@@ -49,6 +53,11 @@ CANT_HOLD = {
         "not every URL may be sent to": ["createWebhook", "updateWebhook"],
         "not every host may be called": ["createDestination", "createOutboundTrunk", "renameOutboundTrunk"],
         "nor every runtime, and the voice must be one that the operator offers": ["createAgent", "updateAgent"],
+    },
+    "negative_data_rejection": {
+        "a repeated Idempotency-Key gets the answer that is kept, before the version is judged": [
+            "rotateWidgetToken", "rotateTrunkCredentials", "rotateWebhookSecret", "assignDestination",
+        ],
     },
 }
 
