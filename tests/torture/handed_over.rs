@@ -109,12 +109,12 @@ impl Pbx {
 
     /// Returns the next request, which must have this method; skips retransmissions.
     pub(crate) fn request(&self, method: &str) -> Message {
-        let via = |message: &Message| message.header("Via").unwrap_or_default().to_owned();
         let request = self.peer.peer.next("request", |message| {
             let is_wanted = method == "ACK" || !message.is_request("ACK");
-            message.method().is_some() && is_wanted && !self.taken.borrow().contains(&via(message))
+            message.method().is_some() && is_wanted && !self.is_taken(message)
         });
-        self.taken.borrow_mut().push(via(&request));
+        let via = request.header("Via").unwrap_or_default().to_owned();
+        self.taken.borrow_mut().push(via);
         assert_eq!(request.method(), Some(method), "{request}");
         request
     }
@@ -161,10 +161,18 @@ impl Pbx {
         self.answers(&refer, "202 Accepted");
     }
 
-    /// Returns the messages received so far, without ACKs.
+    /// Returns whether this is a request that was taken before: over UDP it comes again if it isn't answered at once.
+    fn is_taken(&self, message: &Message) -> bool {
+        let via = message.header("Via").unwrap_or_default();
+        message.method().is_some() && self.taken.borrow().iter().any(|taken| taken == via)
+    }
+
+    /// Returns the messages received so far, without ACKs and what was taken.
     pub(crate) fn so_far(&self) -> Vec<String> {
         let came = self.peer.peer.answers_until_probed();
-        let came = came.iter().filter(|message| !message.is_request("ACK"));
+        let came = came
+            .iter()
+            .filter(|message| !message.is_request("ACK") && !self.is_taken(message));
         came.map(Message::text).collect()
     }
 
