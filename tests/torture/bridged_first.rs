@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::torture::caller::{Dialling, OFFER};
 use crate::torture::daemon_requests::accepting;
 use crate::torture::handed_over::{
-    ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk,
+    ASTERISK, FREESWITCH, NUMBER, OVER, Pbx, assert_calls_back, daemon, trunk,
 };
 use crate::torture::one_shard;
 use trunkline_testkit::{DaemonSetup, Deadline, Peer};
@@ -280,4 +280,47 @@ fn a_leg_back_to_a_reserved_peer_is_bounded() {
     assert_eq!(shown["transfer"]["sip_code"], 480, "{shown}");
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}
+
+/// Asterisk answers 404 for a user that its dialplan lacks, and keeps its caller.
+#[test]
+fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
+    let daemon = daemon();
+    let desk = Peer::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
+    daemon.setup.settle();
+    let pbx = Pbx::calls(&daemon, "unknown", ASTERISK);
+    for status in [
+        "404 Not Found",
+        "484 Address Incomplete",
+        "604 Does Not Exist Anywhere",
+    ] {
+        pbx.transfers(&daemon, "Desk");
+        pbx.accepts_refer();
+        pbx.notifies(&format!("SIP/2.0 {status}\r\n"), OVER);
+        let asked = pbx.request("OPTIONS");
+        pbx.answers(&asked, "200 OK");
+        let invite = desk.receive();
+        desk.send(invite.answer("486 Busy Here", "desk", "", ""));
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+        assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
+        assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+        let ack = desk.receive();
+        assert!(ack.is_request("ACK"), "{ack}");
+    }
+
+    // The dialog is gone: nobody is called.
+    pbx.transfers(&daemon, "Desk");
+    pbx.accepts_refer();
+    pbx.notifies("SIP/2.0 404 Not Found\r\n", OVER);
+    let asked = pbx.request("OPTIONS");
+    pbx.answers(&asked, "481 Call/Transaction Does Not Exist");
+    let bye = pbx.request("BYE");
+    pbx.answers(&bye, "200 OK");
+
+    let record = pbx.ended(&daemon);
+    assert_eq!(record["transfer"]["sip_code"], 404, "{record}");
+    assert_eq!(record["transfer"]["way"], "refer", "{record}");
+    assert!(desk.answers_until_probed().is_empty());
 }
