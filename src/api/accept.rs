@@ -21,7 +21,7 @@ pub(super) fn preferred<T: Copy>(headers: &HeaderMap, forms: &[(&str, T)]) -> Op
 
     let mut best = None;
     for (media_type, form) in forms {
-        // The most precise range decides the weight of a type, wherever it stands in the list.
+        // The most precise range decides the weight of a type, wherever it is in the list.
         let matching = ranges.iter().enumerate().filter_map(|(at, range)| {
             let precision = range.precision(media_type)?;
             Some((precision, std::cmp::Reverse(at), range.weight))
@@ -88,7 +88,7 @@ fn thousandths(weight: &str) -> Option<u16> {
 }
 
 impl Range {
-    /// How precisely the range names a media type; `None` if it doesn't have it.
+    /// Precision with which the range names a media type, 0 for `*/*` to 2; `None` if it doesn't have it.
     fn precision(&self, media_type: &str) -> Option<u8> {
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         let (kind, subtype) = essence.split_once('/')?;

@@ -27,14 +27,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/api-keys",
         list,
-        ("listKeys", "The org's keys, newest first"),
+        "listKeys",
+        "The org's keys, newest first",
         |op| {
             op.query("name", text_schema(), "Only keys of this name.")
                 .lists::<KeyView>()
         },
     );
 
-    of.post_once("/api-keys", once(create), ("createKey", "Creates a key, shown once; it gets no scope that the requesting key lacks, and expires no later"), |op| {
+    of.post_once("/api-keys", once(create), "createKey", "Creates a key, shown once; it gets no scope that the requesting key lacks, and expires no later", |op| {
             let body = read_by(new_key);
             op
                 .body(body)
@@ -43,7 +44,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/api-keys/{api_key_id}",
         revoke,
-        ("revokeKey", "Revokes a key for good"),
+        "revokeKey",
+        "Revokes a key for good",
         |op| op.gives::<Success>(200),
     );
 }

@@ -35,7 +35,7 @@ pub(super) fn of_org_operations(api: &mut Operations<'_>) {
     let mut of = api.area("Audit log", whose);
     for (path, id) in [("/audit", "listAudit"), ("/phone/audit", "listPhoneAudit")] {
         let title = "Changes to the org, newest first; by `Accept` as CSV or JSON lines";
-        of.get(path, of_org, (id, title), describe);
+        of.get(path, of_org, id, title, describe);
     }
 }
 

@@ -31,16 +31,14 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/openapi.json",
         show,
-        ("showOpenApi", "This document"),
+        "showOpenApi",
+        "This document",
         |op| op.gives_text(200, "application/json"),
     );
 
-    of.get(
-        "/docs",
-        docs,
-        ("showDocs", "This document as a page"),
-        |op| op.gives_text(200, "text/html"),
-    );
+    of.get("/docs", docs, "showDocs", "This document as a page", |op| {
+        op.gives_text(200, "text/html")
+    });
 }
 
 /// `GET /openapi.json`

@@ -1,7 +1,7 @@
 //! Answers in gzip, for clients that take it (RFC 9110 §8.4.1.3).
 //!
-//! Pages of the console stay as they are: they hold a secret, the form token, beside what a visitor of another site may have chosen, and the length of
-//! such an answer in gzip tells of the secret (BREACH). So do short answers, which gain nothing, and event streams, which would be held back.
+//! Three kinds of answers stay as they are. Pages of the console hold a secret, the form token, beside what another site may have chosen, and the length
+//! of such an answer in gzip tells of the secret (BREACH). Short answers gain nothing. Event streams would be held back.
 
 use std::io::Write as _;
 

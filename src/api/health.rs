@@ -147,24 +147,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/healthz",
         healthz,
-        ("showHealth", "Liveness of the process"),
+        "showHealth",
+        "Liveness of the process",
         |op| op.gives_text(200, "text/plain; charset=utf-8"),
     );
 
     of.get(
         "/readyz",
         readyz,
-        (
-            "showReadiness",
-            "Readiness for new calls: 503 while draining",
-        ),
+        "showReadiness",
+        "Readiness for new calls: 503 while draining",
         |op| op.gives::<ReadyView>(200).gives::<ReadyView>(503),
     );
 
     of.get(
         "/metrics",
         rendered_beside_the_api,
-        ("showMetrics", "Metrics in Prometheus' text format"),
+        "showMetrics",
+        "Metrics in Prometheus' text format",
         |op| op.gives_text(200, "text/plain; version=0.0.4; charset=utf-8"),
     );
 }

@@ -86,7 +86,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/.well-known/jwks.json",
         show,
-        ("showKeySet", "The public keys of our tokens, as a JWK set"),
+        "showKeySet",
+        "The public keys of our tokens, as a JWK set",
         |op| op.gives::<KeySet>(200),
     );
 }

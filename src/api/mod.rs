@@ -18,7 +18,6 @@ mod credentials;
 mod csv;
 mod dashboard;
 mod dashboard_session;
-mod deprecation;
 mod document;
 mod email;
 mod error;

@@ -3,7 +3,6 @@
 
 use axum::handler::Handler;
 use axum::routing::MethodRouter;
-
 use serde_json::Value;
 
 use super::Api;
@@ -20,7 +19,7 @@ pub(super) struct Operations<'c> {
     document: Option<OpenApiBuilder>,
 }
 
-/// Audience the operations of an area are.
+/// Those who may use the operations of an area.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Audience {
     /// Everybody.
@@ -104,11 +103,12 @@ macro_rules! methods {
                 &mut self,
                 path: &str,
                 handler: H,
-                (id, summary): (&str, &str),
+                id: &str,
+                summary: &str,
                 describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
             ) {
                 let route = axum::routing::$method(handler);
-                self.add((stringify!($method), path), route, (id, summary), describe);
+                self.add(stringify!($method), path, route, id, summary, describe);
             }
         )*}
     };
@@ -121,20 +121,25 @@ impl Area<'_, '_> {
         &mut self,
         path: &str,
         handler: Idempotent<C, H>,
-        named: (&str, &str),
+        id: &str,
+        summary: &str,
         describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
     ) where
         Idempotent<C, H>: Handler<T, Api>,
     {
-        self.post(path, handler, named, |operation| describe(operation).once());
+        self.post(path, handler, id, summary, |operation| {
+            describe(operation).once()
+        });
     }
 
     /// Declares an operation whose route has more than a handler: its method and path, the route, and the rest as for the others.
     pub(super) fn add(
         &mut self,
-        (method, path): (&str, &str),
+        method: &str,
+        path: &str,
         route: MethodRouter<Api>,
-        (id, summary): (&str, &str),
+        id: &str,
+        summary: &str,
         describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
     ) {
         self.all.routes.add(path, route);

@@ -42,7 +42,7 @@ pub struct ContactClaims {
     /// Base URL of the API that issued the token. Not compared when we read it: the signature proves the issuer, and the operator may
     /// change the URL.
     iss: String,
-    /// Id of the org, as `org`: whoever checks the audience takes no other org's visitor for its own.
+    /// Id of the org, as `org`: a server that checks the audience takes no other org's visitor for its own.
     aud: Uuid,
     /// Id of the contact.
     pub sub: Uuid,

@@ -41,6 +41,7 @@ async fn accept_chooses_by_its_weights() {
                 Some(accept) => request.header("Accept", accept),
                 None => request,
             };
+
             let answer = api.send(request.body(Body::empty())).await;
             assert_eq!(answer.status, 200, "{path}: {}", answer.text);
             assert_eq!(

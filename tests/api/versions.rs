@@ -233,7 +233,7 @@ async fn every_change_may_be_made_for_one_version_alone() {
     }
 }
 
-/// What belongs to an agent or an org and has rows of its own gives it another version where it changes, and leaves it where it doesn't.
+/// A change of an agent's numbers or destinations, or of an org's limits, gives it another version; a request that changes none leaves it.
 #[tokio::test]
 async fn parts_of_an_object_give_it_another_version() {
     let scene = Scene::new().await;

@@ -170,32 +170,6 @@ def dialled(stage):
         check((record["status"], record["hangup_by"]) == ("completed", "callee"), record)
 
 
-VARIANTS = (
-    "100rel=required",
-    "allow=!all,alaw",
-    "allow=!all,g722,ulaw",
-    "allow=!all,opus,ulaw",
-    "allow=!all,ulaw,h264,vp8",
-    "dtmf_mode=info",
-    "dtmf_mode=inband",
-    "dtmf_mode=auto",
-    "dtmf_mode=auto_info",
-    "send_pai=yes\nsend_rpid=yes\ntrust_id_outbound=yes",
-    "use_avpf=yes",
-    "ice_support=yes",
-    "rtcp_mux=yes",
-    "bundle=yes",
-    "user_eq_phone=yes",
-    "t38_udptl=yes",
-    "rtp_symmetric=yes\nforce_rport=yes\nrewrite_contact=yes",
-    "timers=required",
-    "rtp_engine=asterisk\nrtp_keepalive=1\nrtp_timeout=10",
-    "inband_progress=yes",
-    "cos_audio=5\ntos_audio=ef",
-    "stir_shaken=no\nmoh_passthrough=yes",
-)
-
-
 @flow
 def refreshed(stage):
     """Sessions of 90 s are refreshed after half of that, with the quickstart's agent and with a runtime."""

@@ -46,7 +46,7 @@ fn heads_are_bounded() {
     }
 }
 
-/// What is left of a body that an early answer didn't wait for can't be told from the next request, so that answer is the connection's last one.
+/// The rest of a body that an answer didn't wait for can't be told from the next request, so that answer is the connection's last one.
 #[test]
 fn an_answer_before_the_whole_body_closes_the_connection() {
     let daemon = DaemonSetup::new().serve();

@@ -55,7 +55,7 @@ impl Call {
             JoinProgress::Acknowledge { delayed, answer } => {
                 self.joining.end();
                 let trunk = self.bridge.trunk_id();
-                // The agent's last SDP stands in for an answer that can't be used, and may not answer this offer either.
+                // Where the agent's answer can't be used, its last SDP is taken instead, which may not answer this offer either.
                 if media_profile::differ(&delayed.offer, &answer) {
                     if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                         leg.reject_offer(cx, &delayed);

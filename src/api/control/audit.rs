@@ -15,7 +15,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/audit",
         list,
-        ("listWholeAudit", "Every change, newest first"),
+        "listWholeAudit",
+        "Every change, newest first",
         audit::describe,
     );
 }

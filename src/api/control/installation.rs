@@ -26,30 +26,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/nodes",
         nodes,
-        (
-            "listNodes",
-            "Nodes that share the database, and which of them serve",
-        ),
+        "listNodes",
+        "Nodes that share the database, and which of them serve",
         |op| op.gives::<Listed<NodeView>>(200),
     );
 
     of.get(
         "/operator/health",
         health,
-        (
-            "showNodeHealth",
-            "Health of the node that answers: journal, database, clock, certificates",
-        ),
+        "showNodeHealth",
+        "Health of the node that answers: journal, database, clock, certificates",
         |op| op.gives::<HealthView>(200),
     );
 
     of.get(
         "/operator/sources",
         sources,
-        (
-            "listFailingSources",
-            "Addresses from which log-ins failed in the last 24 hours, the most frequent first",
-        ),
+        "listFailingSources",
+        "Addresses from which log-ins failed in the last 24 hours, the most frequent first",
         |op| op.gives::<Listed<SourceView>>(200),
     );
 }

@@ -28,17 +28,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/limits",
         of_org,
-        ("showOperatorsOrgLimits", "Limits of an org"),
+        "showOperatorsOrgLimits",
+        "Limits of an org",
         |op| op.gives::<Listed<LimitRow>>(200),
     );
 
     of.patch(
         "/operator/orgs/{orgId}/limits",
         limit_org,
-        (
-            "updateOperatorsOrgLimits",
-            "Shows an org's limits, and sets those that are given",
-        ),
+        "updateOperatorsOrgLimits",
+        "Shows an org's limits, and sets those that are given",
         |op| {
             op.of_version()
                 .body(read_by(changed_limits))
@@ -49,14 +48,12 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/partners/{partnerId}/limits",
         of_partner,
-        (
-            "showLimitsOfPartner",
-            "Limits of a partner, and the greatest that it may set for its orgs",
-        ),
+        "showLimitsOfPartner",
+        "Limits of a partner, and the greatest that it may set for its orgs",
         |op| op.gives::<Listed<PartnerLimitRow>>(200),
     );
 
-    of.patch("/operator/partners/{partnerId}/limits", limit_partner, ("updateLimitsOfPartner", "Shows the partner's limits and the greatest that it may set for its orgs, and sets those that are given"), |op| {
+    of.patch("/operator/partners/{partnerId}/limits", limit_partner, "updateLimitsOfPartner", "Shows the partner's limits and the greatest that it may set for its orgs, and sets those that are given", |op| {
             op.body(read_by(changed_partner_limits))
                 .gives::<Listed<PartnerLimitRow>>(200)
         });

@@ -20,10 +20,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/operator/orgs/{orgId}/login-links",
         create,
-        (
-            "createOperatorsLoginLink",
-            "Creates a link that logs a person into the dashboard, once and within 15 minutes",
-        ),
+        "createOperatorsLoginLink",
+        "Creates a link that logs a person into the dashboard, once and within 15 minutes",
         |op| op.body(read_by(described_login)).gives::<LinkView>(201),
     );
 }

@@ -27,24 +27,20 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/media-addresses",
         list,
-        (
-            "listMediaAddresses",
-            "Networks in which the org's PBX or carrier has its media",
-        ),
+        "listMediaAddresses",
+        "Networks in which the org's PBX or carrier has its media",
         |op| op.gives::<Listed<MediaAddressView>>(200),
     );
 
-    of.post("/operator/orgs/{orgId}/media-addresses", add, ("addMediaAddress", "Lists a network in which the org's PBX or carrier has its media: audio goes there before any has come from there"), |op| {
+    of.post("/operator/orgs/{orgId}/media-addresses", add, "addMediaAddress", "Lists a network in which the org's PBX or carrier has its media: audio goes there before any has come from there", |op| {
             op.body(read_by(new_network))
                 .gives::<Listed<MediaAddressView>>(200)
         });
     of.delete(
         "/operator/orgs/{orgId}/media-addresses/{network}",
         remove,
-        (
-            "removeMediaAddress",
-            "Takes a network of media off the org's list",
-        ),
+        "removeMediaAddress",
+        "Takes a network of media off the org's list",
         |op| op.gives::<Listed<MediaAddressView>>(200),
     );
 }

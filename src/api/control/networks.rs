@@ -27,24 +27,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/networks",
         list,
-        ("listDedicatedNetworks", "Networks dedicated to the org"),
+        "listDedicatedNetworks",
+        "Networks dedicated to the org",
         |op| op.gives::<Listed<NetworkView>>(200),
     );
 
     of.post(
         "/operator/orgs/{orgId}/networks",
         create,
-        (
-            "dedicateNetwork",
-            "Takes every call from a network as the org's, without credentials",
-        ),
+        "dedicateNetwork",
+        "Takes every call from a network as the org's, without credentials",
         |op| op.body(read_by(new_network)).gives::<NetworkView>(201),
     );
 
     of.delete(
         "/operator/orgs/{orgId}/networks/{network}",
         delete,
-        ("undedicateNetwork", "Ends a dedication"),
+        "undedicateNetwork",
+        "Ends a dedication",
         |op| op.deletes(),
     );
 }

@@ -22,27 +22,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/phone-numbers",
         list,
-        ("listOperatorsNumbers", "The org's numbers, newest first"),
+        "listOperatorsNumbers",
+        "The org's numbers, newest first",
         lists_numbers,
     );
 
     of.post(
         "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
         verify,
-        (
-            "verifyOperatorsNumber",
-            "Marks a number as verified, on the operator's word; no call is placed",
-        ),
+        "verifyOperatorsNumber",
+        "Marks a number as verified, on the operator's word; no call is placed",
         |op| op.gives::<NumberView>(200),
     );
 
     of.post(
         "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/unverify",
         unverify,
-        (
-            "unverifyNumber",
-            "Ends the verification, and the number's assignment",
-        ),
+        "unverifyNumber",
+        "Ends the verification, and the number's assignment",
         |op| op.gives::<NumberView>(200),
     );
 }

@@ -31,7 +31,7 @@ use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
-    of.get("/operator/orgs", list, ("listOperatorsOrgs", "Every org, newest first"), |op| {
+    of.get("/operator/orgs", list, "listOperatorsOrgs", "Every org, newest first", |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
                 .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
                 .paged()
@@ -40,24 +40,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/operator/orgs",
         create,
-        ("createOperatorsOrg", "Creates an org"),
+        "createOperatorsOrg",
+        "Creates an org",
         |op| op.body(read_by(new_org)).versioned().gives::<OrgView>(201),
     );
 
     of.get(
         "/operator/orgs/{orgId}",
         show,
-        ("showOperatorsOrg", "Shows one org"),
+        "showOperatorsOrg",
+        "Shows one org",
         |op| op.gives_versioned::<OrgView>(),
     );
 
     of.patch(
         "/operator/orgs/{orgId}",
         update,
-        (
-            "updateOperatorsOrg",
-            "Renames an org, or limits its concurrent calls",
-        ),
+        "updateOperatorsOrg",
+        "Renames an org, or limits its concurrent calls",
         |op| {
             op.of_version()
                 .body(read_by(changed_org))
@@ -65,49 +65,41 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         },
     );
 
-    of.delete("/operator/orgs/{orgId}", delete, ("deleteOperatorsOrg", "Deletes an org: it behaves as absent, its numbers and external id are free, its keys end, and calls that are up finish"), |op| {
+    of.delete("/operator/orgs/{orgId}", delete, "deleteOperatorsOrg", "Deletes an org: it behaves as absent, its numbers and external id are free, its keys end, and calls that are up finish", |op| {
             op.query("now", json!({"type": "boolean"}), "Ends its calls and deletes everything at once: it can't be restored. Without it the org can be restored for 30 days.")
                 .of_version()
                 .gives::<DeletionView>(200)
         });
-    of.post("/operator/orgs/{orgId}/suspend", suspend, ("suspendOperatorsOrg", "Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up continue"), |op| op.of_version().gives_versioned::<OrgView>());
+    of.post("/operator/orgs/{orgId}/suspend", suspend, "suspendOperatorsOrg", "Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up continue", |op| op.of_version().gives_versioned::<OrgView>());
     of.post(
         "/operator/orgs/{orgId}/resume",
         resume,
-        (
-            "resumeOperatorsOrg",
-            "Ends the operator's suspension; one by the org's partner stays",
-        ),
+        "resumeOperatorsOrg",
+        "Ends the operator's suspension; one by the org's partner stays",
         |op| op.of_version().gives_versioned::<OrgView>(),
     );
 
     of.post(
         "/operator/orgs/{orgId}/restore",
         restore,
-        (
-            "restoreOperatorsOrg",
-            "Restores a deleted org, with its numbers that no other org has verified since",
-        ),
+        "restoreOperatorsOrg",
+        "Restores a deleted org, with its numbers that no other org has verified since",
         |op| op.gives_versioned::<OrgView>(),
     );
 
     of.post(
         "/operator/orgs/{orgId}/rotate-widget-token",
         rotate_widget_token,
-        (
-            "rotateOperatorsWidgetToken",
-            "Gives the org another `widget_token`; the old one is good for 24 hours more",
-        ),
+        "rotateOperatorsWidgetToken",
+        "Gives the org another `widget_token`; the old one is good for 24 hours more",
         |op| op.of_version().gives_versioned::<OrgView>(),
     );
 
     of.get(
         "/operator/deleted-orgs",
         deleted,
-        (
-            "listDeletedOrgs",
-            "Deleted orgs that can be restored, the last deleted first",
-        ),
+        "listDeletedOrgs",
+        "Deleted orgs that can be restored, the last deleted first",
         |op| op.gives::<Listed<DeletedView>>(200),
     );
 }
@@ -286,7 +278,7 @@ pub(super) async fn suspend(
     body: Body,
 ) -> Result<Tagged<OrgView>, ApiError> {
     let now = api.now();
-    set_suspended(&api, (&named, version, body), Some(now)).await
+    set_suspended(&api, &named, version, body, Some(now)).await
 }
 
 /// `POST /operator/orgs/{orgId}/resume`: ends the operator's suspension; one by the partner stays.
@@ -297,7 +289,7 @@ pub(super) async fn resume(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<OrgView>, ApiError> {
-    set_suspended(&api, (&named, version, body), None).await
+    set_suspended(&api, &named, version, body, None).await
 }
 
 /// `POST /operator/orgs/{orgId}/rotate-widget-token`: as the partner's of the same name.
@@ -318,7 +310,9 @@ pub(super) async fn rotate_widget_token(
 
 async fn set_suspended(
     api: &Api,
-    (named, version, body): (&Named, IfMatch, Body),
+    named: &Named,
+    version: IfMatch,
+    body: Body,
     since: Option<Moment>,
 ) -> Result<Tagged<OrgView>, ApiError> {
     let id = org_in(api, named).await?.id;

@@ -30,24 +30,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/partners/{partnerId}/keys",
         list,
-        ("listPartnerKeys", "The partner's keys, newest first"),
+        "listPartnerKeys",
+        "The partner's keys, newest first",
         |op| op.gives::<Listed<KeyView>>(200),
     );
 
     of.post(
         "/operator/partners/{partnerId}/keys",
         create,
-        (
-            "createPartnerKey",
-            "Creates a key of the partner, shown once",
-        ),
+        "createPartnerKey",
+        "Creates a key of the partner, shown once",
         |op| op.body(read_by(new_key)).gives::<NewKeyView>(201),
     );
 
     of.delete(
         "/operator/partners/{partnerId}/keys/{keyId}",
         revoke,
-        ("revokePartnerKey", "Revokes a key of the partner for good"),
+        "revokePartnerKey",
+        "Revokes a key of the partner for good",
         |op| op.deletes(),
     );
 }

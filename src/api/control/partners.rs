@@ -26,25 +26,28 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/partners",
         list,
-        ("listPartners", "Every partner, newest first"),
+        "listPartners",
+        "Every partner, newest first",
         |op| op.gives::<Listed<PartnerView>>(200),
     );
 
     of.post(
         "/operator/partners",
         create,
-        ("createPartner", "Creates a partner"),
+        "createPartner",
+        "Creates a partner",
         |op| op.body(read_by(new_partner)).gives::<PartnerView>(201),
     );
 
     of.get(
         "/operator/partners/{partnerId}",
         show,
-        ("showPartner", "Shows one partner"),
+        "showPartner",
+        "Shows one partner",
         |op| op.gives_versioned::<PartnerView>(),
     );
 
-    of.patch("/operator/partners/{partnerId}", update, ("updatePartner", "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from"), |op| {
+    of.patch("/operator/partners/{partnerId}", update, "updatePartner", "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from", |op| {
             op.of_version()
                 .body(read_by(changed_partner))
                 .gives_versioned::<PartnerView>()

@@ -23,17 +23,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/retention",
         show,
-        ("showOrgRetention", "Days for which an org's data is kept"),
+        "showOrgRetention",
+        "Days for which an org's data is kept",
         |op| op.gives::<Listed<RetentionRow>>(200),
     );
 
     of.patch(
         "/operator/orgs/{orgId}/retention",
         update,
-        (
-            "updateOrgRetention",
-            "Shows for how many days an org's data is kept, and sets those that are given",
-        ),
+        "updateOrgRetention",
+        "Shows for how many days an org's data is kept, and sets those that are given",
         |op| {
             op.of_version()
                 .body(read_by(changed_days))

@@ -26,21 +26,23 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/operator/orgs/{orgId}/tied-peers",
         list,
-        ("listTiedPeers", "Peers tied to the org"),
+        "listTiedPeers",
+        "Peers tied to the org",
         |op| op.gives::<Listed<TiedView>>(200),
     );
 
-    of.post("/operator/orgs/{orgId}/tied-peers", tie, ("tiePeer", "Lets the org name a reserved or private peer as runtime, outbound trunk or destination"), |op| {
-            op.body(read_by(new_peer))
-                .gives::<Listed<TiedView>>(200)
-        });
+    of.post(
+        "/operator/orgs/{orgId}/tied-peers",
+        tie,
+        "tiePeer",
+        "Lets the org name a reserved or private peer as runtime, outbound trunk or destination",
+        |op| op.body(read_by(new_peer)).gives::<Listed<TiedView>>(200),
+    );
     of.delete(
         "/operator/orgs/{orgId}/tied-peers/{peer}",
         untie,
-        (
-            "untiePeer",
-            "Ends a tie: calls to the peer are refused from then on, and those that are up go on",
-        ),
+        "untiePeer",
+        "Ends a tie: calls to the peer are refused from then on, and those that are up go on",
         |op| op.gives::<Listed<TiedView>>(200),
     );
 }

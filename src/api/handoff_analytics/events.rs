@@ -39,7 +39,7 @@ const OF_ORG: Audience = Audience::Org {
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Handoff analytics", OF_ORG);
-    of.get("/handoff-analytics/events", list, ("listHandoffEvents", "Handoffs to humans, newest first"), |op| {
+    of.get("/handoff-analytics/events", list, "listHandoffEvents", "Handoffs to humans, newest first", |op| {
             op
                 .query_of::<Reason>("reason", "Only handoffs that include this reason.")
                 .query(
@@ -68,24 +68,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/handoff-analytics/events/by-session/{session_id}",
         of_session,
-        (
-            "listHandoffsOfSession",
-            "Handoffs of one session, newest first: the hundred newest",
-        ),
+        "listHandoffsOfSession",
+        "Handoffs of one session, newest first: the hundred newest",
         |op| op.gives::<SessionHandoffs>(200),
     );
 
     of.delete(
         "/handoff-analytics/events/{handoff_id}",
         delete,
-        ("deleteHandoff", "Deletes a handoff"),
+        "deleteHandoff",
+        "Deletes a handoff",
         |op| op.deletes(),
     );
 
     of.post_once(
         "/handoff-analytics/events",
         once(create),
-        ("reportHandoff", "Reports a handoff"),
+        "reportHandoff",
+        "Reports a handoff",
         |op| {
             let body = read_by(reported);
             op.body(body).gives::<HandoffView>(201)

@@ -93,7 +93,8 @@ impl OpenApiBuilder {
     ) {
         let operation = describe(Operation::new(
             &mut self.generator,
-            (method, path),
+            method,
+            path,
             id,
             summary,
         ))
@@ -194,7 +195,7 @@ fn security() -> Value {
         },
         "embedToken": {
             "type": "http", "scheme": "bearer",
-            "description": "The `widget_token` of an org, which stands in the pages of its website: it names the org and proves nothing.",
+            "description": "The `widget_token` of an org, which the pages of its website show: it names the org and proves nothing.",
         },
         "sessionToken": {
             "type": "http", "scheme": "bearer",

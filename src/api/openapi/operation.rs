@@ -159,7 +159,8 @@ fn name(status: u16, partners: bool) -> String {
 impl<'g> Operation<'g> {
     pub(super) fn new(
         generator: &'g mut SchemaGenerator,
-        (method, path): (&str, &str),
+        method: &str,
+        path: &str,
         id: &str,
         summary: &str,
     ) -> Self {
@@ -300,7 +301,7 @@ impl<'g> Operation<'g> {
         self.versioned().gives::<T>(200)
     }
 
-    /// Answers a further media type, if `Accept` prefers it. It stands in the description alone: with several types in one answer, client generators
+    /// Answers a further media type, if `Accept` prefers it. Only the description names it: with several types in one answer, client generators
     /// take one at random or none.
     pub(in crate::api) fn also_as(mut self, content_type: &'static str) -> Self {
         self.others.push(content_type);

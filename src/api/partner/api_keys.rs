@@ -25,7 +25,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/{orgId}/api-keys",
         list,
-        ("listOrgKeys", "All keys of the org, newest first"),
+        "listOrgKeys",
+        "All keys of the org, newest first",
         |op| {
             op.query("name", text_schema(), "Only keys of this name.")
                 .lists::<KeyView>()
@@ -35,10 +36,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/partner/v1/orgs/{orgId}/api-keys",
         once(create),
-        (
-            "createOrgKey",
-            "Creates a key of the org, shown once; without `scopes` it has every scope",
-        ),
+        "createOrgKey",
+        "Creates a key of the org, shown once; without `scopes` it has every scope",
         |op| {
             let body = read_by(new_key);
             op.body(body).gives::<NewKeyView>(201)
@@ -48,10 +47,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/partner/v1/orgs/{orgId}/api-keys/{apiKeyId}",
         revoke,
-        (
-            "revokeOrgKey",
-            "Revokes a key of the org for good, no matter who created it",
-        ),
+        "revokeOrgKey",
+        "Revokes a key of the org for good, no matter who created it",
         |op| op.may_refuse(&[404]).gives::<Success>(200),
     );
 }

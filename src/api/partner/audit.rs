@@ -16,10 +16,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/audit",
         list,
-        (
-            "listPartnerAudit",
-            "Changes to the partner and its orgs, newest first; by `Accept` as CSV or JSON lines",
-        ),
+        "listPartnerAudit",
+        "Changes to the partner and its orgs, newest first; by `Accept` as CSV or JSON lines",
         |op| {
             let org = serde_json::json!({"type": "string", "format": "uuid"});
             let op = op.query("org_id", org, "Only changes to this org.");

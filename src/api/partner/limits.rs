@@ -27,21 +27,20 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/limits",
         own,
-        (
-            "showPartnerLimits",
-            "Limits of the partner, and the greatest limits that it may set for its orgs",
-        ),
+        "showPartnerLimits",
+        "Limits of the partner, and the greatest limits that it may set for its orgs",
         |op| op.gives::<PartnerLimitsView>(200),
     );
 
     of.get(
         "/partner/v1/orgs/{orgId}/limits",
         show,
-        ("showOrgLimits", "Limits of the org"),
+        "showOrgLimits",
+        "Limits of the org",
         |op| op.gives_versioned::<OrgLimitsView>(),
     );
 
-    of.patch("/partner/v1/orgs/{orgId}/limits", update, ("updateOrgLimits", "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged"), |op| {
+    of.patch("/partner/v1/orgs/{orgId}/limits", update, "updateOrgLimits", "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged", |op| {
             op
                 .of_version()
                 .body(read_by(changed))

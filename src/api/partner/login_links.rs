@@ -31,10 +31,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/partner/v1/orgs/{orgId}/login-links",
         once(create),
-        (
-            "createLoginLink",
-            "Creates a link that logs a person into the dashboard, once and within 15 minutes",
-        ),
+        "createLoginLink",
+        "Creates a link that logs a person into the dashboard, once and within 15 minutes",
         |op| {
             let body = read_by(described);
             op.body(body).gives::<LinkView>(201)

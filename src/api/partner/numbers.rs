@@ -22,17 +22,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/{orgId}/phone-numbers",
         list,
-        ("listOrgNumbers", "The org's phone numbers, newest first"),
+        "listOrgNumbers",
+        "The org's phone numbers, newest first",
         lists_numbers,
     );
 
     of.post(
         "/partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
         verify,
-        (
-            "verifyOrgNumber",
-            "Verifies a number, if the operator allows the partner to",
-        ),
+        "verifyOrgNumber",
+        "Verifies a number, if the operator allows the partner to",
         |op| {
             op.may_refuse(&[404, 409])
                 .body(no_fields())

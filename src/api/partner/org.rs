@@ -35,11 +35,12 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/{orgId}",
         show,
-        ("showOrg", "An org with all its data"),
+        "showOrg",
+        "An org with all its data",
         |op| op.gives_versioned::<WholeOrgView>(),
     );
 
-    of.patch("/partner/v1/orgs/{orgId}", update, ("updateOrg", "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections"), |op| {
+    of.patch("/partner/v1/orgs/{orgId}", update, "updateOrg", "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections", |op| {
             let body = read_by(|fields| changed(config, fields));
             op
                 .of_version()
@@ -50,10 +51,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/partner/v1/orgs/{orgId}",
         delete,
-        (
-            "deleteOrg",
-            "Deletes an org; it can be restored for 30 days",
-        ),
+        "deleteOrg",
+        "Deletes an org; it can be restored for 30 days",
         |op| {
             op.query(
                 "now",
@@ -68,10 +67,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/partner/v1/orgs/{orgId}/restore",
         restore,
-        (
-            "restoreOrg",
-            "Restores a deleted org, with its numbers that no other org has verified since",
-        ),
+        "restoreOrg",
+        "Restores a deleted org, with its numbers that no other org has verified since",
         |op| {
             op.may_refuse(&[409])
                 .body(no_fields())
@@ -82,10 +79,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/partner/v1/orgs/{orgId}/rotate-widget-token",
         once(rotate_widget_token),
-        (
-            "rotateWidgetToken",
-            "Gives the org another `widget_token`; the old one is good for 24 hours more",
-        ),
+        "rotateWidgetToken",
+        "Gives the org another `widget_token`; the old one is good for 24 hours more",
         |op| {
             op.of_version()
                 .body(no_fields())
@@ -93,29 +88,21 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         },
     );
 
-    for (suspends, path, named) in [
-        (
-            true,
-            "/partner/v1/orgs/{orgId}/suspend",
-            (
-                "suspendOrg",
-                "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up continue",
-            ),
-        ),
-        (
-            false,
-            "/partner/v1/orgs/{orgId}/resume",
-            (
-                "resumeOrg",
-                "Ends the partner's suspension of an org; one by the operator stays",
-            ),
-        ),
-    ] {
-        match suspends {
-            true => of.post(path, suspend, named, suspension),
-            false => of.post(path, resume, named, suspension),
-        }
-    }
+    of.post(
+        "/partner/v1/orgs/{orgId}/suspend",
+        suspend,
+        "suspendOrg",
+        "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up continue",
+        suspension,
+    );
+
+    of.post(
+        "/partner/v1/orgs/{orgId}/resume",
+        resume,
+        "resumeOrg",
+        "Ends the partner's suspension of an org; one by the operator stays",
+        suspension,
+    );
 }
 
 fn suspension(op: Operation<'_>) -> Operation<'_> {
@@ -224,7 +211,7 @@ pub(super) async fn suspend(
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
     let now = api.now();
-    set_suspended(&api, &caller, (&named, version, body), Some(now)).await
+    set_suspended(&api, &caller, &named, version, body, Some(now)).await
 }
 
 /// `POST /partner/v1/orgs/{orgId}/resume`: ends the partner's suspension; one by the operator stays.
@@ -235,7 +222,7 @@ pub(super) async fn resume(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    set_suspended(&api, &caller, (&named, version, body), None).await
+    set_suspended(&api, &caller, &named, version, body, None).await
 }
 
 /// `DELETE /partner/v1/orgs/{orgId}?now`: the org behaves as absent from now on. Calls that are up finish. With
@@ -314,7 +301,9 @@ pub(super) async fn rotate_widget_token(
 async fn set_suspended(
     api: &Api,
     caller: &PartnerCaller,
-    (named, version, body): (&Named, IfMatch, Body),
+    named: &Named,
+    version: IfMatch,
+    body: Body,
     since: Option<Moment>,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(api, named).await?.id;

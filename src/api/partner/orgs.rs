@@ -30,7 +30,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs",
         list,
-        ("listOrgs", "The partner's orgs, newest first"),
+        "listOrgs",
+        "The partner's orgs, newest first",
         |op| {
             let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
             let offset =
@@ -50,10 +51,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/partner/v1/orgs",
         once(create),
-        (
-            "createOrg",
-            "Creates an org, at most one for each `external_id`",
-        ),
+        "createOrg",
+        "Creates an org, at most one for each `external_id`",
         |op| {
             let body = read_by(|fields| described(config, fields));
             op.may_refuse(&[502]).body(body).gives::<NewOrgView>(201)
@@ -63,7 +62,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/by-external-id/{externalId}",
         by_external_id,
-        ("findOrg", "The partner's org with this external id"),
+        "findOrg",
+        "The partner's org with this external id",
         |op| op.may_refuse(&[404]).gives::<OrgView>(200),
     );
 }

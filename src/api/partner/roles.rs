@@ -21,7 +21,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/{orgId}/roles",
         list,
-        ("listRoles", "Roles for members of the org"),
+        "listRoles",
+        "Roles for members of the org",
         |op| {
             op.query(
                 "access",

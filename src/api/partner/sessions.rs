@@ -21,10 +21,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/orgs/{orgId}/sessions",
         list,
-        (
-            "listDashboardSessions",
-            "Sessions of the org's dashboard, newest first",
-        ),
+        "listDashboardSessions",
+        "Sessions of the org's dashboard, newest first",
         |op| {
             op.query("email", text_schema(), "Only sessions of this address.")
                 .lists::<DashboardSessionView>()
@@ -34,20 +32,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/partner/v1/orgs/{orgId}/sessions",
         end_all,
-        (
-            "endDashboardSessions",
-            "Ends all sessions of the org's dashboard",
-        ),
+        "endDashboardSessions",
+        "Ends all sessions of the org's dashboard",
         |op| op.deletes(),
     );
 
     of.delete(
         "/partner/v1/orgs/{orgId}/sessions/{sessionId}",
         end_one,
-        (
-            "endDashboardSession",
-            "Ends one session of the org's dashboard",
-        ),
+        "endDashboardSession",
+        "Ends one session of the org's dashboard",
         |op| op.may_refuse(&[404]).deletes(),
     );
 }

@@ -16,10 +16,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/partner/v1/usage",
         show,
-        (
-            "showPartnerUsage",
-            "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
-        ),
+        "showPartnerUsage",
+        "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
         crate::api::usage::describe,
     );
 }

@@ -44,7 +44,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone",
         list,
-        ("listAgents", "The org's agents, newest first"),
+        "listAgents",
+        "The org's agents, newest first",
         |op| {
             op.query(
                 "type",
@@ -63,24 +64,23 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone",
         once(create),
-        ("createAgent", "Creates an agent"),
+        "createAgent",
+        "Creates an agent",
         |op| {
             let body = read_by(|fields| new_agent(fields, voices));
             op.versioned().makes::<AgentView>(body)
         },
     );
 
-    of.get("/phone/{agent_id}", one, ("showAgent", "One agent"), |op| {
+    of.get("/phone/{agent_id}", one, "showAgent", "One agent", |op| {
         op.gives_versioned::<AgentView>()
     });
 
     of.patch(
         "/phone/{agent_id}",
         update,
-        (
-            "updateAgent",
-            "Updates an agent: absent fields are unchanged, `null` clears a field",
-        ),
+        "updateAgent",
+        "Updates an agent: absent fields are unchanged, `null` clears a field",
         |op| {
             let body = read_by(|fields| change(fields, voices));
             op.of_version().body(body).gives_versioned::<AgentView>()
@@ -90,10 +90,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/{agent_id}",
         delete,
-        (
-            "deleteAgent",
-            "Deletes an agent and frees its numbers; calls that are up continue",
-        ),
+        "deleteAgent",
+        "Deletes an agent and frees its numbers; calls that are up continue",
         |op| op.of_version().deletes(),
     );
 }

@@ -27,17 +27,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/agents/{agent_id}/config",
         config,
-        ("showAgentConfig", "Assignments of an agent"),
+        "showAgentConfig",
+        "Assignments of an agent",
         |op| op.gives_versioned::<ConfigView>(),
     );
 
     of.put(
         "/phone/sip/agents/{agent_id}/inbound-numbers",
         set_inbound_numbers,
-        (
-            "setInboundNumbers",
-            "Replaces the numbers that the agent answers",
-        ),
+        "setInboundNumbers",
+        "Replaces the numbers that the agent answers",
         |op| {
             op.may_refuse(&[409])
                 .of_version()
@@ -49,10 +48,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/phone/sip/agents/{agent_id}/inbound-numbers",
         add_inbound_number,
-        (
-            "addInboundNumber",
-            "Adds a number to those that the agent answers",
-        ),
+        "addInboundNumber",
+        "Adds a number to those that the agent answers",
         |op| {
             op.may_refuse(&[409])
                 .of_version()
@@ -64,20 +61,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/agents/{agent_id}/inbound-numbers/{number_id}",
         remove_inbound_number,
-        (
-            "removeInboundNumber",
-            "Takes a number from the agent; its others stay",
-        ),
+        "removeInboundNumber",
+        "Takes a number from the agent; its others stay",
         |op| op.of_version().deletes(),
     );
 
     of.put(
         "/phone/sip/agents/{agent_id}/outbound-trunk",
         set_outbound_trunk,
-        (
-            "setOutboundTrunk",
-            "Sets the trunk that the agent dials through; `null` for none",
-        ),
+        "setOutboundTrunk",
+        "Sets the trunk that the agent dials through; `null` for none",
         |op| {
             op.of_version()
                 .body(read_by(trunk))

@@ -23,10 +23,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/inbound-trunk/auth-failures",
         list,
-        (
-            "listAuthFailures",
-            "Failed log-ins at the org's trunk, newest first",
-        ),
+        "listAuthFailures",
+        "Failed log-ins at the org's trunk, newest first",
         |op| {
             op.may_refuse(&[404])
                 .query(

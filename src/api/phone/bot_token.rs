@@ -23,19 +23,17 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/bot-token",
         show,
-        (
-            "showBotToken",
-            "The token of the org's bots, without its secret",
-        ),
+        "showBotToken",
+        "The token of the org's bots, without its secret",
         |op| op.may_refuse(&[404]).gives::<BotTokenView>(200),
     );
 
-    of.post_once("/phone/bot-token", once(create), ("createBotToken", "Makes the org's first bot token, or the next one; it is shown once"), |op| {
+    of.post_once("/phone/bot-token", once(create), "createBotToken", "Makes the org's first bot token, or the next one; it is shown once", |op| {
         op.note("The first one signs the handshakes of WebSockets at once. The next one is accepted by the endpoint for bots at once, and signs once it is promoted.")
             .makes::<NewBotTokenView>(no_fields())
     });
 
-    of.post("/phone/bot-token/promote", promote, ("promoteBotToken", "Has the next token sign; the endpoint for bots accepts the one before for another 24 hours"), |op| {
+    of.post("/phone/bot-token/promote", promote, "promoteBotToken", "Has the next token sign; the endpoint for bots accepts the one before for another 24 hours", |op| {
             op.may_refuse(&[404, 409])
                 .body(no_fields())
                 .gives::<BotTokenView>(200)
@@ -43,10 +41,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/bot-token",
         delete,
-        (
-            "deleteBotToken",
-            "Deletes all bot tokens of the org: they stop working at once",
-        ),
+        "deleteBotToken",
+        "Deletes all bot tokens of the org: they stop working at once",
         |op| op.may_refuse(&[404]).deletes(),
     );
 }

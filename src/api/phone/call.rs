@@ -22,17 +22,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/calls/{call_id}",
         one,
-        ("showCall", "One call"),
+        "showCall",
+        "One call",
         |op| op.gives::<CallView>(200),
     );
 
     of.post(
         "/phone/calls/{call_id}/hangup",
         hang_up,
-        (
-            "hangUpCall",
-            "Ends a call on both sides: 202 while its end is not recorded yet",
-        ),
+        "hangUpCall",
+        "Ends a call on both sides: 202 while its end is not recorded yet",
         |op| {
             let op = op.org_or_session("calls:write");
             let op = op.may_refuse(&[409, 503]);

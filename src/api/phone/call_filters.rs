@@ -1,5 +1,6 @@
 //! Filters of `GET /phone/calls`, as the query and the cursors carry them.
 
+use axum::http::HeaderName;
 use serde::{Deserialize, Serialize};
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
@@ -13,6 +14,16 @@ use crate::api::time;
 
 /// Old name of the filter `phone_number`.
 pub(super) const OLD_NUMBER: &str = "number";
+
+/// Header of an answer to a request that uses the old name: since when it is deprecated, and until when it works (RFC 9745, RFC 8594).
+pub(super) const OLD_NUMBER_NOTICE: [(HeaderName, &str); 2] = [
+    // 30 November 2026.
+    (HeaderName::from_static("deprecation"), "@1795996800"),
+    (
+        HeaderName::from_static("sunset"),
+        "Tue, 30 Nov 2027 00:00:00 GMT",
+    ),
+];
 
 /// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::OF_CALLS;
 use super::call_export::CallExport;
-use super::call_filters::{CallFilters, OLD_NUMBER};
+use super::call_filters::{CallFilters, OLD_NUMBER, OLD_NUMBER_NOTICE};
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::export::{self, ExportFormat, ExportRows as _};
@@ -25,7 +25,7 @@ use crate::api::feed_page::FeedPaging;
 use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::query::{Query, date_schema};
-use crate::api::{Api, ApiError, accept, deprecation};
+use crate::api::{Api, ApiError, accept};
 
 /// Note on the list of calls.
 const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has every call that is over, or `limit` of them, in the order in which \
@@ -34,7 +34,7 @@ const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has ev
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
-    of.get("/phone/calls", list, ("listCalls", "Calls, live ones included, newest first; by `Accept`, ended calls as CSV or JSON lines"), |op| {
+    of.get("/phone/calls", list, "listCalls", "Calls, live ones included, newest first; by `Accept`, ended calls as CSV or JSON lines", |op| {
             op.note(EXPORT).query(
                 "agent_id",
                 json!({"type": "string", "format": "uuid"}),
@@ -81,9 +81,7 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
-    let notice = query
-        .has(OLD_NUMBER)
-        .then_some(deprecation::CALLS_BY_NUMBER);
+    let notice = query.has(OLD_NUMBER).then_some(OLD_NUMBER_NOTICE);
     let given = CallFilters::read(&mut query);
     if let Some(format) = ExportFormat::wanted(&headers) {
         let paging = FeedPaging::read(&mut query, CallExport::LIST, given);

@@ -21,7 +21,7 @@ use crate::explain::log_in::{self, FailureView};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
-    of.get("/phone/calls/{call_id}/routing", routing, ("showRouting", "Explains the routing of a call: the authentication, the decision with its trail and near misses, and all of it in sentences"), |op| {
+    of.get("/phone/calls/{call_id}/routing", routing, "showRouting", "Explains the routing of a call: the authentication, the decision with its trail and near misses, and all of it in sentences", |op| {
             op
                 .note("For a call that was refused before routing, `outcome`, `dialled` and `caller` are `null`.")
                 .gives::<Explanation>(200)

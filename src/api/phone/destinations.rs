@@ -48,37 +48,32 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/transfer-destinations",
         list,
-        (
-            "listDestinations",
-            "The org's transfer destinations, newest first",
-        ),
+        "listDestinations",
+        "The org's transfer destinations, newest first",
         |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
 
     of.post_once(
         "/phone/sip/transfer-destinations",
         once(create),
-        (
-            "createDestination",
-            "Creates a destination; names are unique in the org, ignoring case",
-        ),
+        "createDestination",
+        "Creates a destination; names are unique in the org, ignoring case",
         |op| op.versioned().makes::<DestinationView>(read_by(described)),
     );
 
     of.get(
         "/phone/sip/transfer-destinations/{destination_id}",
         one,
-        ("showDestination", "One destination"),
+        "showDestination",
+        "One destination",
         |op| op.gives_versioned::<DestinationView>(),
     );
 
     of.patch(
         "/phone/sip/transfer-destinations/{destination_id}",
         update,
-        (
-            "updateDestination",
-            "Changes a destination; another `type` needs its `value`",
-        ),
+        "updateDestination",
+        "Changes a destination; another `type` needs its `value`",
         |op| {
             let body = read_by(|fields| change(fields, &ANY));
             let op = op.may_refuse(&[409]).of_version();
@@ -89,10 +84,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/transfer-destinations/{destination_id}",
         delete,
-        (
-            "deleteDestination",
-            "Deletes a destination and its assignments",
-        ),
+        "deleteDestination",
+        "Deletes a destination and its assignments",
         |op| op.of_version().deletes(),
     );
 
@@ -100,20 +93,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/agents/{agent_id}/transfer-destinations",
         of_agent,
-        (
-            "listAgentDestinations",
-            "The agent's destinations, newest first",
-        ),
+        "listAgentDestinations",
+        "The agent's destinations, newest first",
         |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
 
     of.post_once(
         "/phone/sip/agents/{agent_id}/transfer-destinations",
         once(assign),
-        (
-            "assignDestination",
-            "Assigns a destination: 200 for an existing one, 201 for a new one",
-        ),
+        "assignDestination",
+        "Assigns a destination: 200 for an existing one, 201 for a new one",
         |op| {
             let op = op
                 .of_version()
@@ -126,10 +115,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}",
         unassign,
-        (
-            "unassignDestination",
-            "Ends the assignment of a destination",
-        ),
+        "unassignDestination",
+        "Ends the assignment of a destination",
         |op| op.of_version().deletes(),
     );
 }

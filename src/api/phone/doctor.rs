@@ -12,7 +12,7 @@ use crate::explain::report::{self, Report};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Inbound trunk", OF_ORG);
-    of.get("/phone/sip/inbound-trunk/doctor", show, ("showTrunkReport", "Findings of the last call to `sip:doctor@` on the org's trunk, with settings for that phone system"), |op| {
+    of.get("/phone/sip/inbound-trunk/doctor", show, "showTrunkReport", "Findings of the last call to `sip:doctor@` on the org's trunk, with settings for that phone system", |op| {
             op
                 .may_refuse(&[404])
                 .gives::<Report>(200)

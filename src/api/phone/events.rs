@@ -25,14 +25,14 @@ use crate::api::query::Query;
 use crate::api::streams::{Full, StreamLimits, StreamPermit};
 use crate::api::{Api, ApiError};
 
-/// Declares the stream, which is about the whole org: it stands at the top, and below `/phone` for clients from before.
+/// Declares the stream at the top, since it is about the whole org, and below `/phone` for clients from before.
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
     for (path, id) in [
         ("/events", "streamEvents"),
         ("/phone/events", "streamPhoneEvents"),
     ] {
-        of.get(path, stream, (id, "Events as they happen, as server-sent events"), |op| {
+        of.get(path, stream, id, "Events as they happen, as server-sent events", |op| {
             op.note("Without `types`, a stream has all types that the key's scopes allow. It begins after `Last-Event-ID`, or now.")
                 .query("types", json!({"type": "string"}), "Event types, separated by commas.")
                 .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")

@@ -28,7 +28,7 @@ use crate::explain::suggested_commands::{commands, quoted};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Inbound trunk", OF_ORG);
-    of.post("/phone/sip/explain", explain, ("explainInvite", "Explains an INVITE as a capture holds it: by the call's record if there is one, otherwise by today's directory; changes nothing"), |op| {
+    of.post("/phone/sip/explain", explain, "explainInvite", "Explains an INVITE as a capture holds it: by the call's record if there is one, otherwise by today's directory; changes nothing", |op| {
             op
                 .org_with(&[READ, super::calls::SCOPE])
                 .body(read_by(read_request))

@@ -19,20 +19,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/phone/calls/{call_id}/hold",
         hold,
-        (
-            "holdCall",
-            "Holds both sides of a call: 202 while they haven't agreed yet, 409 if one refuses",
-        ),
+        "holdCall",
+        "Holds both sides of a call: 202 while they haven't agreed yet, 409 if one refuses",
         answers,
     );
 
     of.post(
         "/phone/calls/{call_id}/resume",
         resume,
-        (
-            "resumeCall",
-            "Ends a hold: 202 while both sides haven't agreed yet, 409 if one refuses",
-        ),
+        "resumeCall",
+        "Ends a hold: 202 while both sides haven't agreed yet, 409 if one refuses",
         answers,
     );
 }

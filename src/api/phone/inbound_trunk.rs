@@ -38,7 +38,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/inbound-trunk",
         show,
-        ("showInboundTrunk", "The org's trunk"),
+        "showInboundTrunk",
+        "The org's trunk",
         |op| {
             op.may_refuse(&[404])
                 .note("`auth_password` is `null` for keys without `phone:write`.")
@@ -49,20 +50,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone/sip/inbound-trunk",
         once(create),
-        (
-            "createInboundTrunk",
-            "Creates the org's trunk; without `phone_numbers` it lists every verified number",
-        ),
+        "createInboundTrunk",
+        "Creates the org's trunk; without `phone_numbers` it lists every verified number",
         |op| op.versioned().makes::<InboundTrunkView>(read_by(new_trunk)),
     );
 
     of.patch(
         "/phone/sip/inbound-trunk",
         update,
-        (
-            "updateInboundTrunk",
-            "Updates the trunk; `phone_numbers` replaces the list",
-        ),
+        "updateInboundTrunk",
+        "Updates the trunk; `phone_numbers` replaces the list",
         |op| {
             op.may_refuse(&[404])
                 .of_version()
@@ -74,20 +71,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/inbound-trunk",
         delete,
-        (
-            "deleteInboundTrunk",
-            "Deletes the trunk: its credentials stop working",
-        ),
+        "deleteInboundTrunk",
+        "Deletes the trunk: its credentials stop working",
         |op| op.may_refuse(&[404]).of_version().deletes(),
     );
 
     of.post(
         "/phone/sip/inbound-trunk/phone-numbers",
         add_numbers,
-        (
-            "addTrunkNumbers",
-            "Adds numbers to the list; listed ones change nothing",
-        ),
+        "addTrunkNumbers",
+        "Adds numbers to the list; listed ones change nothing",
         |op| {
             op.may_refuse(&[404])
                 .of_version()
@@ -99,7 +92,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/inbound-trunk/phone-numbers/{phone_number}",
         remove_number,
-        ("removeTrunkNumber", "Removes a number from the list"),
+        "removeTrunkNumber",
+        "Removes a number from the list",
         |op| {
             op.may_refuse(&[404])
                 .of_version()
@@ -110,10 +104,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/phone/sip/inbound-trunk/sync",
         sync,
-        (
-            "syncTrunkNumbers",
-            "Lists every verified number and removes those that are no longer verified",
-        ),
+        "syncTrunkNumbers",
+        "Lists every verified number and removes those that are no longer verified",
         |op| {
             op.may_refuse(&[404])
                 .of_version()
@@ -125,10 +117,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone/sip/inbound-trunk/rotate-credentials",
         once(rotate_credentials),
-        (
-            "rotateTrunkCredentials",
-            "Creates new credentials; the last ten old ones work for another 24 hours",
-        ),
+        "rotateTrunkCredentials",
+        "Creates new credentials; the last ten old ones work for another 24 hours",
         |op| {
             op.may_refuse(&[404])
                 .of_version()

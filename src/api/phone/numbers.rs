@@ -47,25 +47,31 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/numbers",
         list,
-        (
-            "listNumbers",
-            "The org's numbers, verified or not, newest first",
-        ),
+        "listNumbers",
+        "The org's numbers, verified or not, newest first",
         lists_numbers,
     );
 
-    of.post_once("/phone/numbers", once(create), ("createNumber", "Adds a number, unverified until the operator, the partner or a spoken code verifies it"), |op| op.makes::<NumberView>(read_by(named)));
+    of.post_once(
+        "/phone/numbers",
+        once(create),
+        "createNumber",
+        "Adds a number, unverified until the operator, the partner or a spoken code verifies it",
+        |op| op.makes::<NumberView>(read_by(named)),
+    );
     of.get(
         "/phone/numbers/{number_id}",
         one,
-        ("showNumber", "A phone number of the org"),
+        "showNumber",
+        "A phone number of the org",
         |op| op.gives::<NumberView>(200),
     );
 
     of.delete(
         "/phone/numbers/{number_id}",
         delete,
-        ("deleteNumber", "Deletes a number and ends its assignment"),
+        "deleteNumber",
+        "Deletes a number and ends its assignment",
         |op| op.deletes(),
     );
 }

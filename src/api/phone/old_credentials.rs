@@ -21,20 +21,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/inbound-trunk/old-credentials",
         list,
-        (
-            "listOldCredentials",
-            "Old user names that still work after a rotation, with their expiry",
-        ),
+        "listOldCredentials",
+        "Old user names that still work after a rotation, with their expiry",
         |op| op.may_refuse(&[404]).lists::<OldPairView>(),
     );
 
     of.delete(
         "/phone/sip/inbound-trunk/old-credentials",
         end,
-        (
-            "endOldCredentials",
-            "Ends the credentials from before a rotation at once",
-        ),
+        "endOldCredentials",
+        "Ends the credentials from before a rotation at once",
         |op| op.may_refuse(&[404]).of_version().deletes(),
     );
 }

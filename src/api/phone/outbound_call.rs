@@ -23,10 +23,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone/outbound-call",
         call_once(place),
-        (
-            "placeCall",
-            "Calls a number through the agent's trunk; the call shows its progress",
-        ),
+        "placeCall",
+        "Calls a number through the agent's trunk; the call shows its progress",
         |op| {
             let body = read_by(read_request);
             let op = op.makes::<PlacedView>(body);

@@ -46,10 +46,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/outbound-trunks",
         list,
-        (
-            "listOutboundTrunks",
-            "The org's outbound trunks, newest first",
-        ),
+        "listOutboundTrunks",
+        "The org's outbound trunks, newest first",
         |op| {
             op.query("name", text_schema(), "Only trunks of this name.")
                 .query(
@@ -64,10 +62,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone/sip/outbound-trunks",
         once(create),
-        (
-            "createOutboundTrunk",
-            "Creates an outbound trunk; its password is never returned",
-        ),
+        "createOutboundTrunk",
+        "Creates an outbound trunk; its password is never returned",
         |op| {
             op.versioned()
                 .makes::<OutboundTrunkView>(read_by(new_trunk))
@@ -77,17 +73,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sip/outbound-trunks/{trunk_id}",
         one,
-        ("showOutboundTrunk", "One outbound trunk"),
+        "showOutboundTrunk",
+        "One outbound trunk",
         |op| op.gives_versioned::<OutboundTrunkView>(),
     );
 
     of.patch(
         "/phone/sip/outbound-trunks/{trunk_id}",
         update,
-        (
-            "renameOutboundTrunk",
-            "Updates the name, the transfer method or the digest settings of an outbound trunk",
-        ),
+        "renameOutboundTrunk",
+        "Updates the name, the transfer method or the digest settings of an outbound trunk",
         |op| {
             let op = op.of_version().body(read_by(change));
             op.gives_versioned::<OutboundTrunkView>()
@@ -97,10 +92,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/sip/outbound-trunks/{trunk_id}",
         delete,
-        (
-            "deleteOutboundTrunk",
-            "Deletes an outbound trunk that no agent uses",
-        ),
+        "deleteOutboundTrunk",
+        "Deletes an outbound trunk that no agent uses",
         |op| op.may_refuse(&[409]).of_version().deletes(),
     );
 }

@@ -33,31 +33,31 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/prompts",
         list,
-        ("listPrompts", "The org's prompts, newest first"),
+        "listPrompts",
+        "The org's prompts, newest first",
         |op| {
             op.query("name", text_schema(), "Only the prompt of this name.")
                 .lists::<PromptView>()
         },
     );
 
-    of.post_once("/phone/prompts", once(create), ("createPrompt", "Uploads a prompt of at most 60 s; it is converted once to what telephones play"), |op| {
+    of.post_once("/phone/prompts", once(create), "createPrompt", "Uploads a prompt of at most 60 s; it is converted once to what telephones play", |op| {
             op.note("Accepted are WAV files of PCM (8, 16, 24 and 32 bits), 32-bit floats, A-law and µ-law, with one channel or two, of 8 to 48 kHz. As µ-law of 8 kHz a minute fits into a body of 1 MiB.")
                 .makes::<PromptView>(read_by(described))
         });
     of.get(
         "/phone/prompts/{prompt_id}",
         one,
-        ("showPrompt", "One prompt"),
+        "showPrompt",
+        "One prompt",
         |op| op.gives::<PromptView>(200),
     );
 
     of.get(
         "/phone/prompts/{prompt_id}/audio",
         audio,
-        (
-            "downloadPrompt",
-            "The audio as callers hear it: a WAV file of µ-law, 8 kHz",
-        ),
+        "downloadPrompt",
+        "The audio as callers hear it: a WAV file of µ-law, 8 kHz",
         |op| {
             op.note("With `Accept: application/octet-stream` the same octets have that type.")
                 .gives_text(200, WAV)
@@ -68,7 +68,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/phone/prompts/{prompt_id}",
         delete,
-        ("deletePrompt", "Deletes a prompt that no agent plays"),
+        "deletePrompt",
+        "Deletes a prompt that no agent plays",
         |op| op.may_refuse(&[409]).deletes(),
     );
 }

@@ -25,7 +25,7 @@ use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Inbound trunk", OF_ORG);
-    of.post("/phone/sip/route-replay", decide, ("replayRoutes", "Routes the inbound calls of a period again, by today's directory or a changed one; changes nothing"), |op| {
+    of.post("/phone/sip/route-replay", decide, "replayRoutes", "Routes the inbound calls of a period again, by today's directory or a changed one; changes nothing", |op| {
             op
                 .org_with(&[READ, SCOPE])
                 .note(

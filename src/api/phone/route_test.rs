@@ -22,10 +22,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/phone/sip/route-test",
         decide,
-        (
-            "testRoute",
-            "Tells which agent would take a call, and why; places no call",
-        ),
+        "testRoute",
+        "Tells which agent would take a call, and why; places no call",
         |op| {
             op.org(READ)
                 .body(read_by(read_request))

@@ -40,7 +40,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/sessions/{session_id}",
         show,
-        ("showSession", "Context of a call for its agent's runtime"),
+        "showSession",
+        "Context of a call for its agent's runtime",
         |op| op.org_or_session("calls:read").gives::<SessionView>(200),
     );
 }

@@ -40,7 +40,7 @@ use crate::traces::tag_mask::hide_tags;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
-    of.get("/phone/calls/{call_id}/trace", show, ("showTrace", "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder, a picture of it or a pcap"), |op| {
+    of.get("/phone/calls/{call_id}/trace", show, "showTrace", "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder, a picture of it or a pcap", |op| {
             op.may_refuse(&[409, 503])
                 .gives::<TraceView>(200)
                 .also_as("text/plain")

@@ -24,10 +24,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/phone/calls/{call_id}/transfer",
         call_once_for::<CallActor, _>(create),
-        (
-            "transferCall",
-            "Transfers the caller to a destination of the agent; the call shows the outcome",
-        ),
+        "transferCall",
+        "Transfers the caller to a destination of the agent; the call shows the outcome",
         |op| {
             let body = read_by(read_request);
             let op = op.org_or_session("calls:write");

@@ -17,7 +17,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
     for (path, id) in [("/usage", "showUsage"), ("/phone/usage", "showPhoneUsage")] {
         let title = "The org's calls and answered seconds; as JSON, or by `Accept` as CSV";
-        of.get(path, show, (id, title), crate::api::usage::describe);
+        of.get(path, show, id, title, crate::api::usage::describe);
     }
 }
 

@@ -37,14 +37,14 @@ use crate::config::VerificationTrunk;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Numbers", OF_ORG);
-    of.post_once("/phone/numbers/{number_id}/verify", call_once(verify), ("verifyNumber", "Calls the number and speaks a code: 202; 200 if the number is already verified"), |op| {
+    of.post_once("/phone/numbers/{number_id}/verify", call_once(verify), "verifyNumber", "Calls the number and speaks a code: 202; 200 if the number is already verified", |op| {
             op.note("Three calls to a number in 24 hours. 409 `no_verification_route` where the operator has no route for such calls.")
                 .may_refuse(&[403, 409])
                 .body(no_fields())
                 .gives::<VerificationView>(202)
                 .gives::<NumberView>(200)
         });
-    of.post("/phone/numbers/{number_id}/verify/confirm", confirm, ("confirmNumber", "Verifies a number by the code from the call"), |op| {
+    of.post("/phone/numbers/{number_id}/verify/confirm", confirm, "confirmNumber", "Verifies a number by the code from the call", |op| {
             op.note("A code is valid for ten minutes and five tries: 400 `wrong_code`, then 409 `no_code`.")
                 .may_refuse(&[409])
                 .body(read_by(code))

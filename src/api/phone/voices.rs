@@ -18,7 +18,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/phone/voices",
         list,
-        ("listVoices", "The voices that agents may have"),
+        "listVoices",
+        "The voices that agents may have",
         |op| {
             op.query(
                 "language",

@@ -28,10 +28,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/webhooks/{webhook_id}/deliveries",
         list,
-        (
-            "listDeliveries",
-            "Deliveries, sent and pending, newest first",
-        ),
+        "listDeliveries",
+        "Deliveries, sent and pending, newest first",
         |op| {
             op.query_of::<trunkline_store::DeliveryState>(
                 "status",
@@ -45,14 +43,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/webhooks/{webhook_id}/deliveries/{delivery_id}",
         one,
-        ("showDelivery", "One delivery with its event"),
+        "showDelivery",
+        "One delivery with its event",
         |op| op.gives::<WholeView>(200),
     );
 
     of.post(
         "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
         redeliver,
-        ("redeliver", "Sends the event of a delivery again"),
+        "redeliver",
+        "Sends the event of a delivery again",
         |op| {
             let op = op.may_refuse(&[409]).body(no_fields());
             op.gives::<DeliveryView>(200)

@@ -37,7 +37,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/webhooks",
         list,
-        ("listWebhooks", "The org's webhooks, newest first"),
+        "listWebhooks",
+        "The org's webhooks, newest first",
         |op| {
             op.query(
                 "enabled",
@@ -53,10 +54,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post_once(
         "/webhooks",
         once(create),
-        (
-            "createWebhook",
-            "Creates a webhook; its secret is shown once",
-        ),
+        "createWebhook",
+        "Creates a webhook; its secret is shown once",
         |op| {
             let body = read_by(|fields| new_webhook(config, fields));
             op.body(body).versioned().gives::<SecretView>(201)
@@ -66,17 +65,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/webhooks/{webhook_id}",
         one,
-        ("showWebhook", "One webhook"),
+        "showWebhook",
+        "One webhook",
         |op| op.gives_versioned::<WebhookView>(),
     );
 
     of.patch(
         "/webhooks/{webhook_id}",
         update,
-        (
-            "updateWebhook",
-            "Updates a webhook: absent fields are unchanged",
-        ),
+        "updateWebhook",
+        "Updates a webhook: absent fields are unchanged",
         |op| {
             let body = read_by(|fields| change(config, fields));
             let op = op.of_version();
@@ -87,17 +85,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/webhooks/{webhook_id}",
         delete,
-        ("deleteWebhook", "Deletes a webhook and its deliveries"),
+        "deleteWebhook",
+        "Deletes a webhook and its deliveries",
         |op| op.of_version().deletes(),
     );
 
     of.post_once(
         "/webhooks/{webhook_id}/rotate-secret",
         once(rotate),
-        (
-            "rotateWebhookSecret",
-            "Creates a new secret; for a day both sign",
-        ),
+        "rotateWebhookSecret",
+        "Creates a new secret; for a day both sign",
         |op| {
             op.of_version()
                 .body(no_fields())

@@ -34,10 +34,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/widget/authenticate-user",
         by_addresses,
-        (
-            "authenticateUser",
-            "Creates a token for the visitor with this e-mail address or phone number",
-        ),
+        "authenticateUser",
+        "Creates a token for the visitor with this e-mail address or phone number",
         |op| {
             let body = read_by(addressed);
             op.body(body).may_refuse(&[409]).gives::<Identity>(200)
@@ -47,10 +45,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.post(
         "/widget/authenticate-user-by-external-id",
         by_external_id,
-        (
-            "authenticateUserByExternalId",
-            "Creates a token for the visitor with this external id",
-        ),
+        "authenticateUserByExternalId",
+        "Creates a token for the visitor with this external id",
         |op| {
             let body = read_by(identified);
             op.body(body).may_refuse(&[409]).gives::<Identity>(200)

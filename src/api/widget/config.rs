@@ -1,6 +1,6 @@
 //! `GET /widget/config`: all that an embedded widget needs before anybody is authenticated.
 //!
-//! The credential is the org's `widget_token`, which stands in the pages of its website: it names the org and proves nothing. So the answer
+//! The credential is the org's `widget_token`, which the pages of its website show: it names the org and proves nothing. So the answer
 //! has nothing that a stranger must not see, and requests are counted by address before the token is looked up.
 
 use axum::Json;
@@ -24,12 +24,11 @@ use crate::api::{Api, ApiError};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Widget contacts", Audience::Site);
     of.add(
-        ("get", "/widget/config"),
+        "get",
+        "/widget/config",
         cors::open(get(show)),
-        (
-            "showWidgetConfig",
-            "Configuration of the org's widget, for its website",
-        ),
+        "showWidgetConfig",
+        "Configuration of the org's widget, for its website",
         |op| op.may_refuse(&[403]).gives::<ConfigView>(200),
     );
 }

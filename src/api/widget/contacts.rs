@@ -25,7 +25,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/widget/contacts",
         list,
-        ("listContacts", "The org's contacts, newest first"),
+        "listContacts",
+        "The org's contacts, newest first",
         |op| {
             op.query(
                 "external_id",
@@ -49,17 +50,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/widget/contacts/{contact_id}",
         show,
-        ("showContact", "A contact with all its data"),
+        "showContact",
+        "A contact with all its data",
         |op| op.gives::<WholeContactView>(200),
     );
 
     of.patch(
         "/widget/contacts/{contact_id}",
         update,
-        (
-            "updateContact",
-            "Updates the contact: `null` clears a detail, absent fields are unchanged",
-        ),
+        "updateContact",
+        "Updates the contact: `null` clears a detail, absent fields are unchanged",
         |op| {
             let body = read_by(authenticate::changed);
             op.body(body).gives::<WholeContactView>(200)

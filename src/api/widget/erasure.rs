@@ -23,10 +23,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.delete(
         "/widget/contacts/{contact_id}",
         erase,
-        (
-            "eraseContact",
-            "Erases a contact and all its data; answers the state of the erasure, or its receipt",
-        ),
+        "eraseContact",
+        "Erases a contact and all its data; answers the state of the erasure, or its receipt",
         |op| {
             op.org_with(&SCOPES)
                 .may_refuse(&[409])
@@ -37,7 +35,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/widget/erasures/{erasure_id}",
         show,
-        ("showErasure", "State of an erasure, and its receipt"),
+        "showErasure",
+        "State of an erasure, and its receipt",
         |op| op.gives::<ErasureView>(200),
     );
 }

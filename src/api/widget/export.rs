@@ -24,10 +24,8 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     of.get(
         "/widget/contacts/{contact_id}/export",
         show,
-        (
-            "exportContact",
-            "All data of a contact, with its calls and handoffs in pages",
-        ),
+        "exportContact",
+        "All data of a contact, with its calls and handoffs in pages",
         |op| op.org_with(&SCOPES).paged().gives::<ExportView>(200),
     );
 }

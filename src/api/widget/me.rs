@@ -26,9 +26,11 @@ use crate::api::{Api, ApiError};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Widget contacts", Audience::Visitor);
     of.add(
-        ("get", "/widget/me"),
+        "get",
+        "/widget/me",
         cors::open(get(show)),
-        ("showVisitor", "Contact of the widget token"),
+        "showVisitor",
+        "Contact of the widget token",
         |op| op.may_refuse(&[403]).gives::<ContactView>(200),
     );
 }
