@@ -22,6 +22,11 @@ ALTER TABLE orgs DROP COLUMN requests_per_minute;
 ALTER TABLE orgs DROP COLUMN streaming_per_minute;
 ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
 
+-- The limit of calls at once is one of the limits.
+INSERT INTO org_limits (org_id, name, by_operator)
+    SELECT id, 'concurrent_calls', max_concurrent_calls FROM orgs WHERE max_concurrent_calls IS NOT NULL;
+ALTER TABLE orgs DROP COLUMN max_concurrent_calls;
+
 -- The token with which a website embeds the widget is rotated.
 ALTER TABLE orgs ADD COLUMN old_widget_token TEXT;
 ALTER TABLE orgs ADD COLUMN old_widget_token_ends_at INTEGER;

@@ -47,7 +47,6 @@ CREATE TABLE orgs (
     website                  TEXT,
     language                 TEXT NOT NULL,
     ai_instructions          TEXT,
-    max_concurrent_calls     INTEGER,
     created_at               INTEGER NOT NULL,
     -- Since when an org is suspended, by whom.
     suspended_by_partner_at  INTEGER,
@@ -81,7 +80,7 @@ CREATE INDEX orgs_of_all ON orgs (created_at, id) WHERE deleted_at IS NULL;
 -- What an org may have and ask for, where the operator or its partner has said so; the defaults aren't stored.
 CREATE TABLE org_limits (
     org_id      BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
-    -- 'outbound_trunks', 'agents', 'destinations', 'api_keys', 'registrations', 'webhooks', 'requests_per_minute' or
+    -- 'concurrent_calls', 'outbound_trunks', 'agents', 'destinations', 'api_keys', 'registrations', 'webhooks', 'requests_per_minute' or
     -- 'streaming_requests_per_minute'.
     name        TEXT NOT NULL,
     by_operator INTEGER,

@@ -32,8 +32,8 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
+use super::caller::Operator;
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
-use super::operator::Operator;
 use super::parted_body::PartedBody;
 use super::progress::{Chatter, Progress};
 use super::timeouts::Timeouts;

@@ -18,14 +18,6 @@ pub fn document(config: &Config) -> Value {
     api.into_document()
 }
 
-/// Makes the document with the operator's operations beside the others, for the command line.
-pub(crate) fn operators_document(config: &Config) -> Value {
-    let mut api = Operations::described(config);
-    super::operations(&mut api);
-    super::control::operations(&mut api);
-    api.into_document()
-}
-
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Service", Audience::Public);
     of.get(

@@ -308,7 +308,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
             OrgLimit::Numbers => "too_many_numbers",
             OrgLimit::Handoffs => "too_many_handoffs",
             // Counted in memory and answered 429 there, so the store never reports them.
-            OrgLimit::Requests | OrgLimit::Streams => "internal_error",
+            OrgLimit::Calls | OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },
         Conflict::AboveAllowed { .. } => "above_allowed",
         Conflict::NameTaken(_) => "name_taken",

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest as _, FromRequestParts, Request};
+use axum::extract::{FromRequest as _, Request};
 use axum::handler::Handler;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -25,7 +25,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
-use super::caller::Caller;
+use super::caller::{Caller, Credential};
 use super::error::{OUTCOME_UNKNOWN, Refusal, panicked, refusal};
 use super::{Api, ApiError, body_hash, replayed_secrets};
 use crate::engine::Handle;
@@ -50,25 +50,6 @@ const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 tokio::task_local! {
     /// Claim of the request whose handler this task runs, if it works on a call.
     static CLAIMED: RequestKey;
-}
-
-/// Credential that authenticates a request. Equal `Idempotency-Key`s of two credentials are two keys.
-pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
-    /// Id of the credential: of the API key, not of the `Idempotency-Key`.
-    fn key_id(&self) -> Uuid;
-
-    /// Org that its requests are about; `None` if they are a partner's own.
-    fn org(&self) -> Option<Uuid>;
-}
-
-impl Credential for Caller {
-    fn key_id(&self) -> Uuid {
-        Self::key_id(self)
-    }
-
-    fn org(&self) -> Option<Uuid> {
-        Some(self.org)
-    }
 }
 
 /// Handler whose answers are kept.
@@ -516,6 +497,7 @@ fn replayed(kept: &StoredAnswer) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::FromRequestParts;
     use std::sync::Arc;
 
     use axum::Router;

@@ -36,11 +36,9 @@ mod language;
 mod object;
 mod openapi;
 mod operations;
-mod operator;
 mod operator_sessions;
 mod page;
 mod parted_body;
-mod partner;
 mod path;
 mod phone;
 mod progress;
@@ -54,6 +52,7 @@ mod server;
 mod state;
 mod streams;
 mod success;
+mod tenants;
 mod time;
 mod timeouts;
 pub mod token;
@@ -75,35 +74,48 @@ use dashboard::Backend;
 use operations::Operations;
 use routes::Routes;
 
-pub(crate) use caller::PARTNER_KEY;
+pub(crate) use caller::{ORG, Operator, PARTNER_KEY};
+pub(crate) use control::create_partner_key;
 pub use control::{ControlServer, SOCKET};
-pub(crate) use control::{create_partner_key, operators_login_link};
 pub use document::document;
-pub(crate) use document::operators_document;
 pub use error::ApiError;
 pub(crate) use field_type::{id_of, name};
 pub use health::database_state;
 pub(crate) use language::language_tag;
-pub(crate) use operator::{ORG, Operator};
+pub use operations::Audience;
 pub(crate) use phone::prompts::LONGEST as LONGEST_PROMPT;
 pub use scopes::SCOPES;
 pub use server::{HealthServer, Server, bind};
 pub use state::{Api, ApiDeps};
 pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
+pub(crate) use tenants::operators_login_link;
 pub(crate) use time::timestamp;
 
-/// Declares every operation that isn't the operator's alone.
+/// Declares every operation of the published document.
 fn operations(api: &mut Operations<'_>) {
+    shared_operations(api);
+    tenants::operations(api, Audience::Partner);
+}
+
+/// Declares the operations that the operator has as well, in an org that it names.
+fn shared_operations(api: &mut Operations<'_>) {
     document::operations(api);
     health::operations(api);
     jwks::operations(api);
     handoff_analytics::operations(api);
     api_keys::operations(api);
-    partner::operations(api);
     phone::operations(api);
     webhooks::operations(api);
     widget::operations(api);
+}
+
+/// Makes the document of what the operator may do, for the command line: a partner has the same operations on its orgs.
+pub(crate) fn operators_document(config: &Config) -> serde_json::Value {
+    let mut api = Operations::described(config);
+    shared_operations(&mut api);
+    control::operations(&mut api);
+    api.into_document()
 }
 
 /// Routes without those of the console.
@@ -126,6 +138,13 @@ fn routes(config: &Config) -> Routes {
     api_routes(config).merge(dashboard::router())
 }
 
+/// Every operation of the published document: method in lower case, path, and whose it is.
+pub fn declared(config: &Config) -> Vec<(String, String, Audience)> {
+    let mut api = Operations::routes(config);
+    operations(&mut api);
+    api.into_declared()
+}
+
 /// Every path, its parameters in braces.
 pub fn paths(config: &Config) -> Vec<String> {
     routes(config).into_paths()
@@ -136,8 +155,13 @@ pub fn router(api: Api) -> Router {
     with_console(routes(api.config()), api)
 }
 
+/// Makes the API as the operator with this uid has it, whoever sends the requests.
+pub fn router_of_operator(api: Api, uid: u32) -> Router {
+    operator_router(api).layer(Extension(Operator::new(uid)))
+}
+
 /// Makes the API with the operator's routes beside the others. Requests need an [`Operator`] among their extensions, or a key.
-pub(crate) fn operator_router(api: Api) -> Router {
+fn operator_router(api: Api) -> Router {
     let routes = routes(api.config()).merge(operators_routes(api.config()));
     with_console(routes, api)
 }

@@ -1,11 +1,15 @@
 //! The API's operations, each declared once, beside its handler: a declaration makes the route and the operation of the OpenAPI document, from which
 //! the command line and the page of the API are made.
 
+use std::convert::Infallible;
+
+use axum::Extension;
 use axum::handler::Handler;
 use axum::routing::MethodRouter;
 use serde_json::Value;
 
 use super::Api;
+use super::caller::RequiredScopes;
 use super::idempotency::Idempotent;
 use super::openapi::{OpenApiBuilder, Operation};
 use super::routes::Routes;
@@ -15,28 +19,50 @@ use crate::config::Config;
 pub(super) struct Operations<'c> {
     config: &'c Config,
     routes: Routes,
+    /// Method, path and audience of each operation.
+    declared: Vec<(String, String, Audience)>,
     /// `None` where only the routes are wanted.
     document: Option<OpenApiBuilder>,
 }
 
 /// Those who may use the operations of an area.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Audience {
+pub enum Audience {
     /// Everybody.
     Public,
-    /// A key of the org with a scope, one for reading and one for changes.
+    /// A key of the org with scopes: those for reading, and those for changes.
     Org {
-        read: &'static str,
-        write: &'static str,
+        read: &'static [&'static str],
+        write: &'static [&'static str],
     },
-    /// A key of the partner.
+    /// A key of the partner, below `/partner/v1`.
     Partner,
     /// The widget token of a visitor.
     Visitor,
     /// The `widget_token` of an org, which its website shows to everybody.
     Site,
-    /// The operator, on the control socket.
+    /// The operator, on the control socket, below `/operator`.
     Operator,
+}
+
+impl Audience {
+    /// Returns the beginning of the paths, which declarations leave out.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Partner => "/partner/v1",
+            Self::Operator => "/operator",
+            Self::Public | Self::Org { .. } | Self::Visitor | Self::Site => "",
+        }
+    }
+
+    /// Returns the scopes that a key of the org needs.
+    fn scopes(self, method: &str) -> &'static [&'static str] {
+        match self {
+            Self::Org { read, .. } if method == "get" => read,
+            Self::Org { write, .. } => write,
+            Self::Public | Self::Partner | Self::Visitor | Self::Site | Self::Operator => &[],
+        }
+    }
 }
 
 /// Operations of one subject, which is a tag in the document.
@@ -52,6 +78,7 @@ impl<'c> Operations<'c> {
         Self {
             config,
             routes: Routes::new(),
+            declared: Vec::new(),
             document: None,
         }
     }
@@ -79,6 +106,11 @@ impl<'c> Operations<'c> {
     /// Adds a path that the document leaves out.
     pub(super) fn undescribed(&mut self, path: &str, methods: MethodRouter<Api>) {
         self.routes.add(path, methods);
+    }
+
+    /// The operations, each with its method in lower case, its path and its audience.
+    pub(super) fn into_declared(self) -> Vec<(String, String, Audience)> {
+        self.declared
     }
 
     /// The routes of the operations.
@@ -142,17 +174,25 @@ impl Area<'_, '_> {
         summary: &str,
         describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
     ) {
-        self.all.routes.add(path, route);
+        let (tag, audience) = (self.tag, self.audience);
+        let path = format!("{}{path}", audience.prefix());
+        let scopes = audience.scopes(method);
+        let route = match scopes {
+            [] => route,
+            scopes => route.layer::<_, Infallible>(Extension(RequiredScopes(scopes))),
+        };
+        self.all.routes.add(&path, route);
+
+        let declared = &mut self.all.declared;
+        declared.push((method.to_owned(), path.clone(), audience));
         let Some(document) = &mut self.all.document else {
             return;
         };
-        let (tag, audience) = (self.tag, self.audience);
-        document.add(method, path, id, summary, |operation| {
+        document.add(method, &path, id, summary, |operation| {
             let operation = operation.tag(tag);
             describe(match audience {
                 Audience::Public => operation.public(),
-                Audience::Org { read, .. } if method == "get" => operation.org(read),
-                Audience::Org { write, .. } => operation.org(write),
+                Audience::Org { .. } => operation.org(scopes),
                 Audience::Partner => operation.partner(),
                 Audience::Visitor => operation.visitor(),
                 Audience::Site => operation.site(),

@@ -98,10 +98,11 @@ impl Credential {
 
     /// Makes the refusal of a command for which the holder of this key has no right.
     pub(super) fn is_no_operator(&self) -> Failure {
-        Failure::Startup(format!(
-            "only the operator, or a partner with its key (tlp_…), can do this; {}",
-            self.origin
-        ))
+        let who = match self.holder {
+            Holder::Org(_) => "only the operator, or a partner with its key (tlp_…), can do this",
+            Holder::Partner => "only the operator can do this",
+        };
+        Failure::Startup(format!("{who}; {}", self.origin))
     }
 }
 

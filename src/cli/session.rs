@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use super::credential::{Credential, Holder};
 use super::{Failure, now, startup};
-use crate::api::{self, Api, Operator};
+use crate::api::{self, Api};
 use crate::config::{Config, DatabaseUrl};
 use crate::engine::clock;
 use crate::telemetry::metrics;
@@ -177,7 +177,8 @@ impl Session {
             monotonic: clock::now,
         });
 
-        let router = api::operator_router(api);
+        // As the control socket does with the uid of its peer: the audit log names the user who ran the command.
+        let router = api::router_of_operator(api, rustix::process::geteuid().as_raw());
         Ok(Self {
             transport: Transport::InProcess { router, store },
             org: None,
@@ -354,8 +355,7 @@ impl Session {
                 request.uri(&*path).header(HOST, "localhost")
             }
         };
-        // A partner's requests name the org in their path.
-        if let Some(org) = self.org.filter(|_| self.is_operators()) {
+        if let Some(org) = self.org {
             request = request.header(api::ORG, org.to_string());
         }
 
@@ -371,7 +371,7 @@ impl Session {
             .map_err(|fault| Failure::Startup(fault.to_string()))
     }
 
-    async fn exchange(&self, mut request: Request<Body>) -> Result<Response<Body>, String> {
+    async fn exchange(&self, request: Request<Body>) -> Result<Response<Body>, String> {
         match &self.transport {
             Transport::Url { hyper, .. } => {
                 let answer = hyper.request(request).await;
@@ -381,10 +381,6 @@ impl Session {
             }
             Transport::Socket(path) => through_socket(path, request).await,
             Transport::InProcess { router, .. } => {
-                // As the control socket does with the uid of its peer: the audit log names the user who ran the
-                // command.
-                let uid = rustix::process::geteuid().as_raw();
-                request.extensions_mut().insert(Operator::new(uid));
                 // A router doesn't fail: its errors are answers.
                 let Ok(answer) = router.clone().call(request).await;
                 Ok(answer)

@@ -15,7 +15,8 @@ use trunkline_model::view::{BotTokens, Login, OrgView, OutboundRoute, PeerLogin,
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    AgentKind, BotToken, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store, feed,
+    AgentKind, BotToken, Change, InboundTrunk, OrgLimit, OrgRows, OutboundTrunk, Password, Store,
+    feed,
 };
 use uuid::Uuid;
 
@@ -165,7 +166,7 @@ impl DirectoryBuilder {
                 trunk: trunk.map(trunk_view),
                 outbound_routes: outbound_routes(rows, &outbound),
                 outbound,
-                registrations: rows.registrations,
+                registrations: rows.limits.of(OrgLimit::Registrations),
                 destinations: destinations(rows),
                 bot_token: rows.bot_token.as_ref().map(bot_tokens),
             }),
@@ -332,8 +333,17 @@ fn routing(rows: &OrgRows) -> trunkline_routing::Org {
             .collect(),
         numbers,
         trunk,
-        max_concurrent_calls: rows.org.max_concurrent_calls,
+        max_concurrent_calls: most_calls(rows),
     }
+}
+
+/// Returns the org's limit of calls at once; `None` where nobody has set one.
+fn most_calls(rows: &OrgRows) -> Option<u32> {
+    let most = rows
+        .limits
+        .of(OrgLimit::Calls)
+        .in_force(OrgLimit::MOST_CALLS);
+    (most < OrgLimit::MOST_CALLS).then_some(most)
 }
 
 fn routing_agent(agent: &trunkline_store::Agent) -> trunkline_routing::Agent {

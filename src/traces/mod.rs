@@ -19,7 +19,6 @@ mod scan;
 mod segments;
 mod shares;
 pub mod show;
-pub mod svg;
 pub mod tag_mask;
 mod tap;
 

@@ -1,8 +1,7 @@
-//! Messages with credentials hidden, and the ladder diagram of a call as text.
+//! Messages with credentials hidden, and in a few words.
 
 use std::fmt::Write as _;
 
-use trunkline_sip::header::text::printable;
 use trunkline_sip::wire::{Framing, lex};
 
 use trunkline_capture::message::Message;
@@ -111,73 +110,9 @@ pub fn summary(octets: &[u8], is_sent: bool) -> String {
     }
 }
 
-/// Rung of the ladder: a message, or one of our decisions.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rung {
-    /// Microseconds since 1970.
-    pub at: u64,
-    /// `caller`, `runtime` or `destination`, and true if we sent it; `None` for a decision.
-    pub leg: Option<(&'static str, bool)>,
-    /// Text of the rung.
-    pub text: String,
-}
-
-/// Draws the ladder for a terminal.
-pub fn ladder(rungs: &[Rung]) -> String {
-    let began = rungs.first().map_or(0, |rung| rung.at);
-    let mut text = format!(
-        "{:>9}  {:<26}{:<26}{}\n",
-        "", "caller", "trunkline", "runtime"
-    );
-
-    for rung in rungs {
-        let micros = rung.at.saturating_sub(began);
-        let time = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
-        let shown = printable(&rung.text);
-
-        let _ = match rung.leg {
-            Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
-            Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),
-            Some((leg, is_sent)) => {
-                let arrow = if is_sent { "--->" } else { "<---" };
-                let whose = if leg == "runtime" {
-                    String::new()
-                } else {
-                    format!("  [{leg}]")
-                };
-                writeln!(text, "{time:>9}  {:30}{arrow} {shown}{whose}", "")
-            }
-            None => writeln!(text, "{time:>9}  * {shown}"),
-        };
-    }
-
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_side_of_a_destination_is_named() {
-        let rung = |leg, is_sent, text: &str| Rung {
-            at: 0,
-            leg: Some((leg, is_sent)),
-            text: text.to_owned(),
-        };
-        let shown = ladder(&[
-            rung("caller", false, "INVITE"),
-            rung("runtime", true, "INVITE"),
-            rung("destination", true, "INVITE"),
-        ]);
-
-        let ends: Vec<&str> = shown.lines().map(|line| line[11..].trim()).collect();
-        assert_eq!(
-            ends[1..],
-            ["---> INVITE", "---> INVITE", "---> INVITE  [destination]"],
-            "{shown}"
-        );
-    }
 
     #[test]
     fn a_line_that_cannot_be_read_is_named() {

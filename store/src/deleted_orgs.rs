@@ -167,13 +167,18 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
     Ok(restored)
 }
 
-/// Returns the deleted orgs that can be restored, the last deleted first.
+/// Returns the deleted orgs that can be restored, of one partner or of all, the last deleted first; at most 1,000.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn deleted(tx: &mut Tx, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
-    let sql = "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC";
-    tx.all(sql, &[&now])
+pub fn deleted(tx: &mut Tx, partner: Option<Uuid>, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
+    let Some(partner) = partner else {
+        let sql =
+            "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC LIMIT 1000";
+        return tx.all(sql, &[&now]);
+    };
+    let sql = "SELECT * FROM orgs WHERE purge_at > $1 AND partner_id = $2 ORDER BY deleted_at DESC, id DESC LIMIT 1000";
+    tx.all(sql, &[&now, &partner])
 }
 
 /// Returns the partner of an org that exists or can be restored.

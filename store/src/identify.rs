@@ -13,7 +13,7 @@ use super::error::Error;
 use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::tx::Tx;
-use super::{contact_counts, new_id, set};
+use super::{contact_counts, new_id, set, versions};
 
 /// Details of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -82,15 +82,16 @@ impl Contacts<'_> {
         self.identify(org, by, details, now).await
     }
 
-    /// Changes the contact of this id; its external id stays.
+    /// Changes the contact of this id, if it has one of the `expected` versions; `None` accepts any. Its external id stays.
     ///
     /// # Errors
-    /// [`Wrong::Absent`](super::Wrong::Absent), and as [`identify_by_external_id`](Self::identify_by_external_id).
+    /// [`Wrong::Absent`](super::Wrong::Absent), [`Conflict::Outdated`](super::Conflict::Outdated), and as [`identify_by_external_id`](Self::identify_by_external_id).
     pub async fn update(
         self,
         org: Uuid,
         contact: Uuid,
         details: &ContactDetails,
+        expected: Option<Vec<String>>,
         now: Moment,
     ) -> Result<Contact, Error> {
         let details = details.clone();
@@ -98,6 +99,7 @@ impl Contacts<'_> {
             lock(tx, std::iter::once(org))?;
             // Read under the lock, since `update` writes every field back: a concurrent change would be lost.
             let known = contacts::by_id(tx, org, contact)?;
+            let now = versions::next(known.updated_at, expected.as_deref(), now)?;
             let Some(changed) = details.changed(&known, now) else {
                 tx.mark_internal();
                 return Ok(known);

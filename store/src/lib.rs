@@ -62,6 +62,7 @@ pub mod logins;
 pub mod lost;
 pub mod media_addresses;
 mod migrate;
+pub mod names;
 pub mod node_commands;
 pub mod nodes;
 pub mod number_codes;

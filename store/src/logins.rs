@@ -121,19 +121,31 @@ from_row!(Member {
     created_at: moment
 });
 
-/// Returns the org's members, oldest first; at most `limit`.
+/// Returns the org's members, oldest first, with this text in their address or name in any case (of ASCII); at most `limit` after the first `skip`.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn members(tx: &mut Tx, org: Uuid, limit: u32) -> Result<Vec<Member>, Error> {
+pub fn members(
+    tx: &mut Tx,
+    org: Uuid,
+    search: Option<&str>,
+    skip: u32,
+    limit: u32,
+) -> Result<Vec<Member>, Error> {
+    let literal = |text: &str| {
+        let escaped = text.to_lowercase().replace('!', "!!");
+        format!("%{}%", escaped.replace('%', "!%").replace('_', "!_"))
+    };
+    let pattern = search.map(literal);
     tx.all(
         "SELECT users.id AS id, email, users.name AS name,
              EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
                  WHERE membership_roles.org_id = memberships.org_id AND membership_roles.user_id = users.id AND access = 'write') AS writes,
              memberships.created_at AS created_at
          FROM memberships JOIN users ON users.id = memberships.user_id WHERE memberships.org_id = $1
-         ORDER BY memberships.created_at, users.id LIMIT $2",
-        &[&org, &i64::from(limit)],
+             AND (CAST($4 AS TEXT) IS NULL OR email LIKE $4 ESCAPE '!' OR LOWER(users.name) LIKE $4 ESCAPE '!')
+         ORDER BY memberships.created_at, users.id LIMIT $2 OFFSET $3",
+        &[&org, &i64::from(limit), &i64::from(skip), &pattern],
     )
 }
 

@@ -5,6 +5,8 @@ pub use trunkline_model::org_limit::StoredLimit;
 /// A quantity that is limited for each org.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum OrgLimit {
+    /// Calls at once, in both directions.
+    Calls,
     /// Outbound trunks.
     OutboundTrunks,
     /// Phone agents.
@@ -42,7 +44,8 @@ pub struct DefaultLimits {
 
 impl OrgLimit {
     /// All variants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
+        Self::Calls,
         Self::OutboundTrunks,
         Self::Agents,
         Self::Destinations,
@@ -58,10 +61,13 @@ impl OrgLimit {
 
     /// Greatest value of any limit.
     pub const GREATEST: u32 = 100_000_000;
+    /// Greatest number of calls at once, which is the default and no limit: a node carries fewer.
+    pub const MOST_CALLS: u32 = 1_000_000;
 
     /// Returns the default.
     pub const fn default_of(self, defaults: DefaultLimits) -> u32 {
         match self {
+            Self::Calls => Self::MOST_CALLS,
             Self::OutboundTrunks => 50,
             Self::Agents | Self::Destinations => 1_000,
             Self::ApiKeys => 100,
@@ -77,6 +83,7 @@ impl OrgLimit {
     /// Returns the name in the database, on the command line and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Calls => "concurrent_calls",
             Self::OutboundTrunks => "outbound_trunks",
             Self::Agents => "agents",
             Self::Destinations => "destinations",
@@ -91,7 +98,7 @@ impl OrgLimit {
         }
     }
 
-    /// Returns the least value that may be set. It is 1 for requests and streams: an org that may make none has to be suspended instead.
+    /// Returns the least value that may be set. It is 1 for calls, requests and streams: an org that may have none has to be suspended instead.
     pub const fn least(self) -> u32 {
         match self {
             Self::OutboundTrunks
@@ -103,13 +110,33 @@ impl OrgLimit {
             | Self::Contacts
             | Self::Numbers
             | Self::Handoffs => 0,
-            Self::Requests | Self::Streams => 1,
+            Self::Calls | Self::Requests | Self::Streams => 1,
+        }
+    }
+
+    /// Returns the greatest value that may be set.
+    pub const fn greatest(self) -> u32 {
+        match self {
+            Self::Calls => Self::MOST_CALLS,
+            Self::OutboundTrunks
+            | Self::Agents
+            | Self::Destinations
+            | Self::ApiKeys
+            | Self::Registrations
+            | Self::Webhooks
+            | Self::Contacts
+            | Self::Numbers
+            | Self::Handoffs
+            | Self::Requests
+            | Self::Streams => Self::GREATEST,
         }
     }
 
     /// Returns the name in a sentence.
     const fn in_words(self, is_one: bool) -> &'static str {
         match (self, is_one) {
+            (Self::Calls, true) => "call at once",
+            (Self::Calls, false) => "calls at once",
             (Self::OutboundTrunks, true) => "outbound trunk",
             (Self::OutboundTrunks, false) => "outbound trunks",
             (Self::Agents, true) => "agent",

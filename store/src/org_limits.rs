@@ -16,6 +16,10 @@ use super::{Change, lock_org, orgs};
 pub struct StoredLimits(Vec<(OrgLimit, StoredLimit)>);
 
 impl StoredLimits {
+    pub(super) fn add(&mut self, limit: (OrgLimit, StoredLimit)) {
+        self.0.push(limit);
+    }
+
     /// Returns one limit.
     pub fn of(&self, limit: OrgLimit) -> StoredLimit {
         let Self(stored) = self;
@@ -56,7 +60,7 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
                  - (SELECT COUNT(*) FROM handoff_gaps WHERE org_id = $1 AND list = ''
                     AND created_at > (SELECT created_at FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1)), 0)",
         ),
-        OrgLimit::Requests | OrgLimit::Streams => None,
+        OrgLimit::Calls | OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, maybe, moment};
+use super::column::{from_row, maybe, moment};
 use super::error::{Conflict, Error, Kind, Wrong};
 use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
@@ -35,8 +35,6 @@ pub struct Org {
     pub language: String,
     /// System prompt.
     pub ai_instructions: Option<String>,
-    /// Most concurrent calls; `None`: no limit.
-    pub max_concurrent_calls: Option<u32>,
     /// Time at which the partner suspended the org.
     pub suspended_by_partner_at: Option<Moment>,
     /// Time at which the operator suspended the org.
@@ -57,7 +55,6 @@ from_row!(Org {
     website,
     language,
     ai_instructions,
-    max_concurrent_calls: maybe(count),
     suspended_by_partner_at: maybe(moment),
     suspended_by_operator_at: maybe(moment),
     partner_inactive_at: maybe(moment),
@@ -499,17 +496,4 @@ pub fn by_external_id(tx: &mut Tx, partner: Uuid, external_id: &str) -> Result<O
         "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2 AND deleted_at IS NULL";
     let row: Option<Org> = tx.one(sql, &[&partner, &external_id])?;
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
-}
-
-/// Sets the most concurrent calls of the org.
-///
-/// # Errors
-/// [`Wrong::Absent`].
-pub fn limit_calls(tx: &mut Tx, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
-    let sql = "UPDATE orgs SET max_concurrent_calls = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
-    if tx.run(sql, &[&org, &max, &now])? == 0 {
-        return Err(Wrong::Absent(Kind::Org).into());
-    }
-    tx.changed(Change::Org(org), now);
-    Ok(())
 }

@@ -14,8 +14,7 @@ use super::column::{count, from_row, moment, named, number};
 use super::destinations::target;
 use super::error::Error;
 use super::inbound_trunks;
-use super::org_limit::{OrgLimit, StoredLimit};
-use super::org_limits;
+use super::org_limits::{self, StoredLimits};
 use super::outbound_trunks;
 use super::password::Password;
 use super::tied_peers;
@@ -47,8 +46,8 @@ pub struct OrgRows {
     pub node_share_percent: Option<u32>,
     /// Networks in which its PBX or carrier has its media.
     pub media_networks: Vec<IpNet>,
-    /// Limit on its trunks that register with their carriers.
-    pub registrations: StoredLimit,
+    /// Limits that were set for it.
+    pub limits: StoredLimits,
     /// Tokens of its bots.
     pub bot_token: Option<BotToken>,
     /// Transfer destinations of its agents, each with the agent, in the order of their assignment.
@@ -84,7 +83,7 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     add_media_addresses(tx, org, &mut rows)?;
     add_destinations(tx, org, &mut rows)?;
     add_node_shares(tx, org, &mut rows)?;
-    add_registrations(tx, org, &mut rows)?;
+    add_limits(tx, org, &mut rows)?;
     add_bot_tokens(tx, org, &mut rows)?;
     Ok(rows.into_values().collect())
 }
@@ -239,20 +238,18 @@ fn add_node_shares(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<()
     Ok(())
 }
 
-fn add_registrations(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+fn add_limits(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     if let Some(org) = org {
         let stored = org_limits::stored(tx, org)?;
         if let Some(rows) = rows.get_mut(&org) {
-            rows.registrations = stored.of(OrgLimit::Registrations);
+            rows.limits = stored;
         }
         return Ok(());
     }
 
     for row in org_limits::of_all(tx)? {
-        if let Some((OrgLimit::Registrations, stored)) = row.read()
-            && let Some(rows) = rows.get_mut(&row.org_id)
-        {
-            rows.registrations = stored;
+        if let (Some(limit), Some(rows)) = (row.read(), rows.get_mut(&row.org_id)) {
+            rows.limits.add(limit);
         }
     }
     Ok(())
@@ -425,7 +422,7 @@ impl OrgRows {
             tied: TiedPeers::default(),
             node_share_percent: None,
             media_networks: Vec::new(),
-            registrations: StoredLimit::default(),
+            limits: StoredLimits::default(),
             bot_token: None,
             destinations: Vec::new(),
         }

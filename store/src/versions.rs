@@ -26,6 +26,8 @@ pub enum Versioned {
     Destination(Uuid),
     /// Webhook.
     Webhook(Uuid),
+    /// Contact.
+    Contact(Uuid),
 }
 
 struct Changed {
@@ -90,7 +92,7 @@ pub fn partner_must_be(
 }
 
 /// Returns the time of a change of an object that was last changed at `at`.
-fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, Error> {
+pub(super) fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, Error> {
     let version = written(at);
     if expected.is_some_and(|expected| !expected.contains(&version)) {
         return Err(Conflict::Outdated { version }.into());
@@ -108,7 +110,8 @@ impl Versioned {
             Self::Agent(id)
             | Self::OutboundTrunk(id)
             | Self::Destination(id)
-            | Self::Webhook(id) => Some(id),
+            | Self::Webhook(id)
+            | Self::Contact(id) => Some(id),
         }
     }
 
@@ -126,6 +129,9 @@ impl Versioned {
             Self::Webhook(_) => {
                 "SELECT updated_at AS at FROM webhooks WHERE org_id = $1 AND id = $2"
             }
+            Self::Contact(_) => {
+                "SELECT updated_at AS at FROM contacts WHERE org_id = $1 AND id = $2"
+            }
         }
     }
 
@@ -137,6 +143,7 @@ impl Versioned {
             Self::OutboundTrunk(_) => Kind::OutboundTrunk,
             Self::Destination(_) => Kind::Destination,
             Self::Webhook(_) => Kind::Webhook,
+            Self::Contact(_) => Kind::Contact,
         }
     }
 }

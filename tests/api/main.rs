@@ -9,6 +9,7 @@ mod audit;
 mod auth_failures;
 mod call_export;
 mod calls;
+mod choices;
 mod console;
 mod console_runtime;
 mod credentials;

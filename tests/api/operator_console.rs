@@ -67,7 +67,7 @@ async fn a_form_of_an_org_that_is_older_than_it_changes_nothing() {
     let old = version(&operator.shows(&at).await);
     pass(1);
 
-    let fields = |name: &str| format!("version={old}&name={name}&max_concurrent_calls=7");
+    let fields = |name: &str| format!("version={old}&name={name}");
     let first = operator.submits(&at, &fields("Day")).await;
     assert_eq!(first.status, 303, "{}", first.text);
     let second = operator.submits(&at, &fields("Night")).await;
@@ -91,8 +91,8 @@ async fn a_form_of_an_org_that_is_older_than_it_changes_nothing() {
     assert_eq!(same.status, 303, "{}", same.text);
 
     let now = version(&operator.shows(&at).await);
-    let wrong = format!("version={now}&name=Day&max_concurrent_calls=many");
-    let wrong = operator.submits(&at, &wrong).await;
+    let wrong = format!("version={now}&calls_days=many");
+    let wrong = operator.submits(&format!("{at}/retention"), &wrong).await;
     assert_eq!(wrong.status, 400, "{}", wrong.text);
     assert!(
         wrong.text.contains("value=\"many\"") && wrong.text.contains("class=\"fault\""),

@@ -58,6 +58,7 @@ pub(crate) struct TestApi {
     pub(crate) store: Store,
     pub(crate) state: Api,
     router: Router,
+    operator: Router,
 }
 
 /// A tenant with a key.
@@ -135,11 +136,13 @@ impl TestApi {
         });
 
         let router = api::router(state.clone());
+        let operator = api::router_of_operator(state.clone(), 1000);
         Self {
             db,
             store,
             state,
             router,
+            operator,
         }
     }
 
@@ -317,7 +320,23 @@ impl TestApi {
     }
 
     pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
-        let (parts, body) = self.begin(request).await.into_parts();
+        Answer::read(self.begin(request).await).await
+    }
+
+    /// Sends a request as the operator of this machine.
+    pub(crate) async fn send_as_operator(
+        &self,
+        request: axum::http::Result<Request<Body>>,
+    ) -> Answer {
+        let request = request.expect("a sound request");
+        let answer = self.operator.clone().oneshot(request).await;
+        Answer::read(answer.expect("a router always answers")).await
+    }
+}
+
+impl Answer {
+    async fn read(response: axum::response::Response) -> Self {
+        let (parts, body) = response.into_parts();
         let content_type = parts.headers.get("Content-Type");
 
         // A stream never ends, so its body isn't read.
@@ -326,15 +345,13 @@ impl TestApi {
             false => body.collect().await.expect("a whole body").to_bytes(),
         };
         let text = String::from_utf8_lossy(&octets).into_owned();
-        Answer {
+        Self {
             status: parts.status.as_u16(),
             headers: parts.headers,
             text,
         }
     }
-}
 
-impl Answer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }

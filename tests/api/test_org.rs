@@ -90,6 +90,10 @@ fn row(line: &'static str, turn: usize) -> Row {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) header: Option<(&'static str, String)>,
+    /// Org in which it works, by the header `Trunkline-Org`.
+    pub(crate) org: Option<String>,
+    /// True for the operator of this machine.
+    pub(crate) is_operator: bool,
     /// Token in the forms of a session.
     pub(crate) form_token: String,
 }
@@ -98,7 +102,23 @@ impl Asker {
     pub(crate) fn bearer(token: &str) -> Self {
         Self {
             header: Some(("Authorization", format!("Bearer {token}"))),
-            form_token: String::new(),
+            ..Self::default()
+        }
+    }
+
+    /// The operator of this machine.
+    pub(crate) fn operator() -> Self {
+        Self {
+            is_operator: true,
+            ..Self::default()
+        }
+    }
+
+    /// The same in an org.
+    pub(crate) fn in_org(&self, org: &str) -> Self {
+        Self {
+            org: Some(org.to_owned()),
+            ..self.clone()
         }
     }
 
@@ -106,6 +126,7 @@ impl Asker {
         Self {
             header: Some(("Cookie", cookie.to_owned())),
             form_token,
+            ..Self::default()
         }
     }
 }
@@ -143,12 +164,27 @@ impl Row {
             parameter.map_or_else(|| part.to_owned(), |name| id(name).replace('+', "%2B"))
         });
 
-        let path = path.collect::<Vec<_>>().join("/");
+        let mut path = path.collect::<Vec<_>>().join("/");
+        if let Some(rest) = path
+            .strip_prefix("/partner/v1")
+            .filter(|_| asker.is_operator)
+        {
+            path = format!("/operator{rest}");
+        }
+        let body = self.body(test_org, asker);
+        // What a GET is asked with is its query.
+        let is_query = self.method == "get" && !body.is_empty();
+        if is_query {
+            path = format!("{path}?{body}");
+        }
         let mut request = Request::builder()
             .method(&*self.method.to_uppercase())
             .uri(path);
         if let Some((name, value)) = &asker.header {
             request = request.header(*name, value);
+        }
+        if let Some(org) = &asker.org {
+            request = request.header("Trunkline-Org", org);
         }
 
         let content_type = if [Of::Page, Of::Visit, Of::Operator].contains(&self.of) {
@@ -157,12 +193,23 @@ impl Row {
             "application/json"
         };
 
-        if !self.body.is_empty() {
-            request = request.header("Content-Type", content_type);
+        if is_query || body.is_empty() {
+            return self.sent(api, asker, request.body(Body::empty())).await;
         }
+        let request = request.header("Content-Type", content_type);
+        self.sent(api, asker, request.body(Body::from(body))).await
+    }
 
-        api.send(request.body(Body::from(self.body(test_org, asker))))
-            .await
+    async fn sent(
+        &self,
+        api: &TestApi,
+        asker: &Asker,
+        request: axum::http::Result<Request<Body>>,
+    ) -> Answer {
+        match asker.is_operator {
+            true => api.send_as_operator(request).await,
+            false => api.send(request).await,
+        }
     }
 
     fn body(&self, test_org: &TestOrg, asker: &Asker) -> String {
@@ -268,6 +315,7 @@ impl TestOrg {
             ("partnerId", partner.id.to_string()),
             ("keyId", partner_key.id.to_string()),
             ("asset", "console.css".to_owned()),
+            ("kind", "agent".to_owned()),
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
             ("assigned_number", assigned.to_string()),
@@ -337,7 +385,7 @@ impl TestOrg {
 }
 
 /// Opens an administrator's session in the org.
-async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
+pub(crate) async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
     let link = link(api, partner, org, "ada@example.org").await;
     let cookie = log_in(api, &link).await;
     let page = visit(api, &format!("/dashboard/{org}"), &cookie).await;
@@ -379,7 +427,7 @@ async fn made(api: &TestApi, path: &str, token: &str, body: Value) -> Value {
     answer.json()
 }
 
-fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
+pub(crate) fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
     Fact::Started(arc(Started {
         call,
         org,

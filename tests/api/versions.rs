@@ -20,6 +20,7 @@ struct Scene {
     destination: String,
     trunk: String,
     webhook: String,
+    contact: String,
 }
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
@@ -49,6 +50,9 @@ impl Scene {
         let trunk = made("/phone/sip/outbound-trunks", carrier).await;
         let webhook = json!({"url": "https://hooks.example.com/x"});
         let webhook = made("/webhooks", webhook).await;
+        let contact = json!({"email": "ann@example.com"});
+        let path = "/widget/authenticate-user";
+        let contact = api.post(path, &tenant.token, contact).await.with(200);
 
         let reseller = api.reseller("Reseller").await;
         let org = org_of(&api, &reseller, "Bakery").await;
@@ -61,6 +65,7 @@ impl Scene {
             destination,
             trunk,
             webhook,
+            contact: format!("/widget/contacts/{}", id_of(&contact["contact"])),
             api,
         }
     }
@@ -201,6 +206,8 @@ async fn every_change_may_be_made_for_one_version_alone() {
         ),
         (&webhook, "POST", format!("{webhook}/rotate-secret"), &none),
         (&webhook, "DELETE", webhook.clone(), &gone),
+        (&scene.contact, "PATCH", scene.contact.clone(), &named),
+        (&scene.contact, "DELETE", scene.contact.clone(), &gone),
         (&scene.org, "PATCH", scene.org.clone(), &named),
         (&limits, "PATCH", limits.clone(), &json!({"agents": 3})),
         (

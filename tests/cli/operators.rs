@@ -28,11 +28,15 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     );
 
     let end = &text(&org["id"])[24..];
-    assert_eq!(run(&["org", "limit", end, "7"])["max_concurrent_calls"], 7);
-    assert_eq!(
-        run(&["org", "limit", end])["max_concurrent_calls"],
-        Value::Null
-    );
+    let of_calls = |limits: Value| {
+        let limits = limits.as_array().cloned().unwrap_or_default();
+        let calls = limits
+            .into_iter()
+            .find(|row| row["limit"] == "concurrent_calls");
+        calls.expect("a row for calls")["value"].clone()
+    };
+    assert_eq!(of_calls(run(&["org", "limit", end, "7"])), 7);
+    assert_eq!(of_calls(run(&["org", "limit", end])), 1_000_000);
 
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
 
@@ -181,9 +185,45 @@ fn a_partners_key_reaches_its_orgs_by_address() {
     run(&["org", "delete", "Bakery Ltd", "--yes"]);
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
 
-    // Neither a partner nor an org has the operator's commands.
-    let (_, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
-    assert!(said.contains("no such path"), "{said}");
+    let deleted = run(&["org", "deleted"]);
+    assert_eq!(deleted[0]["name"], "Bakery Ltd", "{deleted}");
+    run(&["org", "restore", "Bakery Ltd"]);
+
+    // What an org's key may do, the partner may do in its orgs.
+    let of = ["--org", "Bakery Ltd"];
+    let in_org = |arguments: &[&str]| run(&[arguments, &of[..]].concat());
+    run(&["org", "resume", "Bakery Ltd"]);
+    let made = in_org(&["agent", "create", "--name", "Sales", "--runtime", "echo"]);
+    assert_eq!(in_org(&["agent", "show", "Sales"])["id"], made["id"]);
+    in_org(&["number", "add", "+442071838751"]);
+    in_org(&[
+        "destination",
+        "create",
+        "--name",
+        "Desk",
+        "--type",
+        "phone",
+        "--value",
+        "+442071838752",
+    ]);
+    in_org(&["login-link", "create", "ada@example.org"]);
+    assert_eq!(in_org(&["call", "list"]), json!([]));
+    let limited = run(&["org", "limit", "Bakery Ltd", "10"]);
+    let calls = limited
+        .as_array()
+        .and_then(|rows| rows.iter().find(|row| row["limit"] == "concurrent_calls"));
+    assert_eq!(calls.expect("a row")["value"], 10, "{limited}");
+    let kept = run(&["org", "retention", "Bakery Ltd", "--calls-days", "90"]);
+    assert_eq!(kept[0]["days"], 90, "{kept}");
+
+    // Neither a partner nor an org has the commands that are the operator's alone.
+    let (code, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
+    assert!(
+        code == Some(2) && said.contains("only the operator can do this"),
+        "{said}"
+    );
+    let (code, said) = refused(setup, &way, &["org", "limit", "Bakery Ltd", "0"]);
+    assert_eq!(code, Some(2), "{said}");
     let way = ["--url", &url, "--key", daemon.key()];
     let (code, said) = refused(setup, &way, &["org", "list"]);
     assert!(

@@ -106,7 +106,7 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
     ));
     assert!(is_absent(
         &store
-            .write(move |tx| orgs::limit_calls(tx, id, None, NOW))
+            .write(move |tx| orgs::rotate_widget_token(tx, id, NOW))
             .await
     ));
     assert!(is_absent(
@@ -137,7 +137,7 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
         .await;
     assert_eq!(verified.expect("a look"), None);
 
-    let deleted = found(&store, move |tx| deleted_orgs::deleted(tx, NOW)).await;
+    let deleted = found(&store, move |tx| deleted_orgs::deleted(tx, None, NOW)).await;
     assert_eq!(deleted[0].deleted_external_id.as_deref(), Some("a"));
     assert_eq!(deleted[0].purge_at, Some(NOW + 30 * DAYS));
 

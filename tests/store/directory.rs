@@ -8,8 +8,8 @@ use trunkline::directory::{Defaults, Directory};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
 use trunkline_store::{
-    AgentChange, InboundTrunkChange, Store, agents, dedications, feed, inbound_trunks, numbers,
-    orgs,
+    AgentChange, DefaultLimits, InboundTrunkChange, LimitedBy, OrgLimit, Store, agents,
+    dedications, feed, inbound_trunks, numbers, org_limits,
 };
 
 use crate::test_db::{NOW, TestDb, agent, done, later, new_agent, number, org};
@@ -21,6 +21,12 @@ crate::on_both!(
     a_start_finds_what_was_there,
     the_view_stays_while_the_database_is_away,
 );
+
+const DEFAULTS: DefaultLimits = DefaultLimits {
+    registrations: 10,
+    requests_per_minute: 100,
+    streaming_requests_per_minute: 1_000,
+};
 
 async fn directory(store: &Store) -> Arc<Directory> {
     let defaults = Defaults {
@@ -84,7 +90,11 @@ async fn the_view_shows_an_org(db: &TestDb) {
         )
     })
     .await;
-    done(&store, move |tx| orgs::limit_calls(tx, org, Some(9), NOW)).await;
+    let limits = [(OrgLimit::Calls, Some(9))];
+    done(&store, move |tx| {
+        org_limits::limit(tx, org, &limits, LimitedBy::Operator, DEFAULTS, NOW)
+    })
+    .await;
 
     let view = directory(&store).await.load();
     let shown = view.org(org).expect("the org");

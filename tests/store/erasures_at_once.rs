@@ -84,7 +84,7 @@ async fn changes_of_other_contacts_survive(db: &TestDb) {
         for other in &others {
             let renamed = store
                 .contacts()
-                .update(ours, *other, &named("New"), AFTER)
+                .update(ours, *other, &named("New"), None, AFTER)
                 .await;
             renamed.expect("a contact");
         }

@@ -81,7 +81,7 @@ async fn an_account_goes_with_the_last_org_of_its_person(db: &TestDb) {
     // A link names the accounts that it makes: Ann's was deleted and Bob's was kept.
     link(&store, theirs, ann, "New", [4; 32]).await;
     link(&store, theirs, bob, "New", [5; 32]).await;
-    let members = found(&store, move |tx| logins::members(tx, theirs, 10)).await;
+    let members = found(&store, move |tx| logins::members(tx, theirs, None, 0, 10)).await;
     let mut names: Vec<_> = members
         .iter()
         .map(|member| (&*member.email, &*member.name))

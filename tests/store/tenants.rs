@@ -106,17 +106,6 @@ async fn an_org_is_born(db: &TestDb) {
     names.sort_unstable();
     assert_eq!(names, ["First", "Second"]);
 
-    done(&store, move |tx| {
-        orgs::limit_calls(tx, first.id, Some(7), NOW)
-    })
-    .await;
-    assert_eq!(
-        found(&store, move |tx| orgs::by_id(tx, first.id))
-            .await
-            .max_concurrent_calls,
-        Some(7)
-    );
-
     let named = store
         .write(move |tx| orgs::create(tx, None, &NewOrg::named("a\0b"), NOW))
         .await;
@@ -126,7 +115,7 @@ async fn an_org_is_born(db: &TestDb) {
     );
 
     let absent = store
-        .write(move |tx| orgs::limit_calls(tx, uuid::Uuid::nil(), None, NOW))
+        .write(|tx| orgs::rotate_widget_token(tx, uuid::Uuid::nil(), NOW))
         .await;
     assert!(matches!(
         absent,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 
-use crate::api::operator::Operator;
+use crate::api::caller::Operator;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 

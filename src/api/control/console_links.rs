@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::body::Body;
-use crate::api::operator::Operator;
+use crate::api::caller::Operator;
 use crate::api::{Api, ApiError};
 
 /// Link to the operator's pages.

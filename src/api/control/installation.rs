@@ -11,9 +11,9 @@ use trunkline_store::{auth_failures, journal};
 use uuid::Uuid;
 
 use super::listed::Listed;
+use crate::api::caller::Operator;
 use crate::api::health::database_state;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
@@ -24,7 +24,7 @@ use crate::explain::finding::Finding;
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/nodes",
+        "/nodes",
         nodes,
         "listNodes",
         "Nodes that share the database, and which of them serve",
@@ -32,7 +32,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.get(
-        "/operator/health",
+        "/health",
         health,
         "showNodeHealth",
         "Health of the node that answers: journal, database, clock, certificates",
@@ -40,7 +40,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.get(
-        "/operator/sources",
+        "/sources",
         sources,
         "listFailingSources",
         "Addresses from which log-ins failed in the last 24 hours, the most frequent first",

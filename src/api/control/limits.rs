@@ -1,76 +1,39 @@
-//! `/operator/orgs/{orgId}/limits` and `/operator/partners/{partnerId}/limits`: limits of orgs and partners, which the
-//! operator sets without bounds.
+//! `/operator/partners/{partnerId}/limits`: limits of a partner, and the greatest that it may set for its orgs.
 
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_bounds::PartnerShare;
-use trunkline_store::{Change, LimitedBy, OrgLimit, Tx, Versioned, org_limits};
+use trunkline_store::{Change, OrgLimit, org_limits};
 use uuid::Uuid;
 
 use super::listed::Listed;
-use super::named_org::org_in;
 use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Operator;
 use crate::api::field_type::Count;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
-use crate::api::partner::{changed_limits, read_limits};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::version::IfMatch;
+use crate::api::tenants::read_limits;
 use crate::api::{Api, ApiError, default_limits};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/orgs/{orgId}/limits",
-        of_org,
-        "showOperatorsOrgLimits",
-        "Limits of an org",
-        |op| op.gives::<Listed<LimitRow>>(200),
-    );
-
-    of.patch(
-        "/operator/orgs/{orgId}/limits",
-        limit_org,
-        "updateOperatorsOrgLimits",
-        "Shows an org's limits, and sets those that are given",
-        |op| {
-            op.of_version()
-                .body(read_by(changed_limits))
-                .gives::<Listed<LimitRow>>(200)
-        },
-    );
-
-    of.get(
-        "/operator/partners/{partnerId}/limits",
+        "/partners/{partnerId}/limits",
         of_partner,
         "showLimitsOfPartner",
         "Limits of a partner, and the greatest that it may set for its orgs",
         |op| op.gives::<Listed<PartnerLimitRow>>(200),
     );
 
-    of.patch("/operator/partners/{partnerId}/limits", limit_partner, "updateLimitsOfPartner", "Shows the partner's limits and the greatest that it may set for its orgs, and sets those that are given", |op| {
+    of.patch("/partners/{partnerId}/limits", limit_partner, "updateLimitsOfPartner", "Shows the partner's limits and the greatest that it may set for its orgs, and sets those that are given", |op| {
             op.body(read_by(changed_partner_limits))
                 .gives::<Listed<PartnerLimitRow>>(200)
         });
-}
-
-/// One limit of an org.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "LimitRow")]
-pub(super) struct LimitRow {
-    /// Name of the limit.
-    limit: &'static str,
-    /// The value in force.
-    value: u32,
-    /// Present number; `null` for limits per minute.
-    used: Option<u64>,
-    /// The greatest value that the partner may set.
-    partner_max: Option<u32>,
 }
 
 /// Limit of a partner, or the greatest value that it may set for an org.
@@ -83,67 +46,6 @@ pub(super) struct PartnerLimitRow {
     value: u32,
     /// `partner`: the partner's own; `org`: for each of its orgs.
     of: &'static str,
-}
-
-/// `GET /operator/orgs/{orgId}/limits`
-pub(super) async fn of_org(
-    State(api): State<Api>,
-    _: Operator,
-    named: Named,
-    query: Query,
-) -> Result<Json<Listed<LimitRow>>, ApiError> {
-    let org = org_in(&api, &named).await?;
-    query.finish()?;
-    view(&api, org.id, org.partner_id).await
-}
-
-/// `PATCH /operator/orgs/{orgId}/limits {agents, …}`: an absent limit is unchanged, `null` restores the default.
-pub(super) async fn limit_org(
-    State(api): State<Api>,
-    _: Operator,
-    named: Named,
-    version: IfMatch,
-    body: Body,
-) -> Result<Json<Listed<LimitRow>>, ApiError> {
-    let org = org_in(&api, &named).await?;
-    let version = version.versions()?;
-    let changes = changed_limits(body.fields()?)?;
-    let (id, defaults) = (org.id, default_limits(api.config()));
-
-    let limit = move |tx: &mut Tx, now| {
-        org_limits::limit(tx, id, &changes, LimitedBy::Operator, defaults, now)
-    };
-    api.change(id, Versioned::Org, version, limit).await?;
-    // Cached keys of the org carry the limits per minute that were in force.
-    api.forget_credentials(Change::Org(id));
-    view(&api, id, org.partner_id).await
-}
-
-async fn view(
-    api: &Api,
-    org: Uuid,
-    partner: Option<Uuid>,
-) -> Result<Json<Listed<LimitRow>>, ApiError> {
-    let now = api.now();
-    let stored = api.read_inline(move |tx| {
-        let stored = org_limits::of_org(tx, org)?;
-        Ok((stored, org_limits::counts(tx, org, now)?))
-    });
-    let (stored, counts) = stored.await?;
-
-    let defaults = default_limits(api.config());
-    let rows = OrgLimit::ALL.map(|limit| {
-        let (own, default) = (stored.of(limit), limit.default_of(defaults));
-        let counted = counts.iter().find(|(known, _)| *known == limit);
-        LimitRow {
-            limit: limit.as_str(),
-            value: own.in_force(default),
-            used: counted.map(|(_, held)| *held),
-            partner_max: partner.map(|_| own.greatest(default)),
-        }
-    });
-
-    Ok(Json(Listed { items: rows.into() }))
 }
 
 /// `GET /operator/partners/{partnerId}/limits`

@@ -10,13 +10,12 @@ use trunkline_store::{Kind, MediaAddress, media_addresses};
 use uuid::Uuid;
 
 use super::listed::{self, Listed};
-use super::named_org::org_in;
 use super::networks::network_in;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::{Operator, org_in};
 use crate::api::field_type::NETWORK;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -25,19 +24,19 @@ use crate::api::{Api, ApiError};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/orgs/{orgId}/media-addresses",
+        "/orgs/{orgId}/media-addresses",
         list,
         "listMediaAddresses",
         "Networks in which the org's PBX or carrier has its media",
         |op| op.gives::<Listed<MediaAddressView>>(200),
     );
 
-    of.post("/operator/orgs/{orgId}/media-addresses", add, "addMediaAddress", "Lists a network in which the org's PBX or carrier has its media: audio goes there before any has come from there", |op| {
+    of.post("/orgs/{orgId}/media-addresses", add, "addMediaAddress", "Lists a network in which the org's PBX or carrier has its media: audio goes there before any has come from there", |op| {
             op.body(read_by(new_network))
                 .gives::<Listed<MediaAddressView>>(200)
         });
     of.delete(
-        "/operator/orgs/{orgId}/media-addresses/{network}",
+        "/orgs/{orgId}/media-addresses/{network}",
         remove,
         "removeMediaAddress",
         "Takes a network of media off the org's list",

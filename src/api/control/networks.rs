@@ -11,12 +11,11 @@ use trunkline_store::{Dedication, Kind, dedications};
 use uuid::Uuid;
 
 use super::listed::{self, Listed};
-use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::{Operator, org_in};
 use crate::api::field_type::{Bool, NETWORK};
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -25,7 +24,7 @@ use crate::api::{Api, ApiError, Success};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/orgs/{orgId}/networks",
+        "/orgs/{orgId}/networks",
         list,
         "listDedicatedNetworks",
         "Networks dedicated to the org",
@@ -33,7 +32,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/operator/orgs/{orgId}/networks",
+        "/orgs/{orgId}/networks",
         create,
         "dedicateNetwork",
         "Takes every call from a network as the org's, without credentials",
@@ -41,7 +40,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.delete(
-        "/operator/orgs/{orgId}/networks/{network}",
+        "/orgs/{orgId}/networks/{network}",
         delete,
         "undedicateNetwork",
         "Ends a dedication",

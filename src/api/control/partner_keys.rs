@@ -15,11 +15,11 @@ use uuid::Uuid;
 use super::listed::{self, Listed};
 use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Operator;
 use crate::api::caller::PARTNER_KEY;
 use crate::api::field_type::NAME;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -28,7 +28,7 @@ use crate::api::{Api, ApiError, Success};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/partners/{partnerId}/keys",
+        "/partners/{partnerId}/keys",
         list,
         "listPartnerKeys",
         "The partner's keys, newest first",
@@ -36,7 +36,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/operator/partners/{partnerId}/keys",
+        "/partners/{partnerId}/keys",
         create,
         "createPartnerKey",
         "Creates a key of the partner, shown once",
@@ -44,7 +44,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.delete(
-        "/operator/partners/{partnerId}/keys/{keyId}",
+        "/partners/{partnerId}/keys/{keyId}",
         revoke,
         "revokePartnerKey",
         "Revokes a key of the partner for good",

@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::listed::{self, Listed};
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Operator;
 use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -24,7 +24,7 @@ use crate::api::{Api, ApiError};
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/partners",
+        "/partners",
         list,
         "listPartners",
         "Every partner, newest first",
@@ -32,7 +32,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/operator/partners",
+        "/partners",
         create,
         "createPartner",
         "Creates a partner",
@@ -40,14 +40,14 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.get(
-        "/operator/partners/{partnerId}",
+        "/partners/{partnerId}",
         show,
         "showPartner",
         "Shows one partner",
         |op| op.gives_versioned::<PartnerView>(),
     );
 
-    of.patch("/operator/partners/{partnerId}", update, "updatePartner", "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from", |op| {
+    of.patch("/partners/{partnerId}", update, "updatePartner", "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from", |op| {
             op.of_version()
                 .body(read_by(changed_partner))
                 .gives_versioned::<PartnerView>()

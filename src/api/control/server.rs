@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use crate::api::caller::Operator;
 use crate::api::connection::Answers;
 use crate::api::connection_limiter::{ConnectionBounds, ConnectionLimiter};
-use crate::api::operator::Operator;
 use crate::api::timeouts::TIMEOUTS;
 use crate::api::{Api, connection, operator_router};
 

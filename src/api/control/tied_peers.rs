@@ -9,12 +9,11 @@ use trunkline_store::{Kind, TiedPeer, tied_peers};
 use uuid::Uuid;
 
 use super::listed::{self, Listed};
-use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::{Operator, org_in};
 use crate::api::field_type::Parsed;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -24,7 +23,7 @@ use crate::config;
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Operator", Audience::Operator);
     of.get(
-        "/operator/orgs/{orgId}/tied-peers",
+        "/orgs/{orgId}/tied-peers",
         list,
         "listTiedPeers",
         "Peers tied to the org",
@@ -32,14 +31,14 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/operator/orgs/{orgId}/tied-peers",
+        "/orgs/{orgId}/tied-peers",
         tie,
         "tiePeer",
         "Lets the org name a reserved or private peer as runtime, outbound trunk or destination",
         |op| op.body(read_by(new_peer)).gives::<Listed<TiedView>>(200),
     );
     of.delete(
-        "/operator/orgs/{orgId}/tied-peers/{peer}",
+        "/orgs/{orgId}/tied-peers/{peer}",
         untie,
         "untiePeer",
         "Ends a tie: calls to the peer are refused from then on, and those that are up go on",

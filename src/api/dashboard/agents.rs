@@ -5,14 +5,15 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use trunkline_model::builtin;
 
-use super::agent_numbers;
 use super::backend::{items, text};
+use super::choice::{Choice, Kind};
 use super::document::{Tone, badge, card};
 use super::fields::{Field, Filled, Input, choices, inputs};
 use super::forms::token;
 use super::frame::Section;
-use super::resource::{Action, Resource};
-use super::visitor::{SubmittedForm, Visitor};
+use super::names::Names;
+use super::resource::{Action, Beside, Resource};
+use super::visitor::Visitor;
 
 pub(super) const AGENTS: Resource = Resource {
     at: "agents",
@@ -26,13 +27,10 @@ pub(super) const AGENTS: Resource = Resource {
     columns: &["Name", "Type", "State", "Runtime", "Language"],
     cells,
     name: |agent| text(agent, "name").to_owned(),
-    needs: &["/phone/voices?limit=100"],
-    needs_of_one: &[
-        "/phone/sip/agents/{id}/config",
-        "/phone/numbers?limit=100",
-        "/phone/sip/outbound-trunks?limit=100",
-        "/phone/sip/transfer-destinations?limit=100",
-    ],
+    mentions: &[],
+    needs: &["/phone/voices"],
+    needs_of_one: &["/phone/sip/agents/{id}/config"],
+    choices: &[Kind::Number, Kind::OutboundTrunk, Kind::Destination],
     fields,
     changeable: fields,
     tidy,
@@ -41,11 +39,30 @@ pub(super) const AGENTS: Resource = Resource {
     delete: "Its numbers are free for other agents. Calls that are up continue.",
     actions: &[
         Action {
+            at: "inbound-numbers",
+            method: Method::POST,
+            api: "/phone/sip/agents/{id}/inbound-numbers",
+            named: None,
+            choice: Some(("number", Kind::Number)),
+            body: |_, number| json!({"phone_number_id": number}),
+            secret: None,
+        },
+        Action {
+            at: "inbound-numbers/remove",
+            method: Method::DELETE,
+            api: "/phone/sip/agents/{id}/inbound-numbers/{named}",
+            named: Some("number_id"),
+            choice: None,
+            body: |_, _| Value::Null,
+            secret: None,
+        },
+        Action {
             at: "outbound-trunk",
             method: Method::PUT,
             api: "/phone/sip/agents/{id}/outbound-trunk",
             named: None,
-            body: |form| json!({"trunk_id": some(form, "trunk_id")}),
+            choice: Some(("trunk_id", Kind::OutboundTrunk)),
+            body: |_, trunk| json!({"trunk_id": trunk}),
             secret: None,
         },
         Action {
@@ -53,7 +70,8 @@ pub(super) const AGENTS: Resource = Resource {
             method: Method::POST,
             api: "/phone/sip/agents/{id}/transfer-destinations",
             named: None,
-            body: |form| json!({"destination_id": form.text("destination_id")}),
+            choice: Some(("destination_id", Kind::Destination)),
+            body: |_, destination| json!({"destination_id": destination}),
             secret: None,
         },
         Action {
@@ -61,17 +79,14 @@ pub(super) const AGENTS: Resource = Resource {
             method: Method::DELETE,
             api: "/phone/sip/agents/{id}/transfer-destinations/{named}",
             named: Some("destination_id"),
-            body: |_| Value::Null,
+            choice: None,
+            body: |_, _| Value::Null,
             secret: None,
         },
     ],
 };
 
-fn some<'f>(form: &'f SubmittedForm, name: &'f str) -> Option<&'f str> {
-    Some(form.text(name)).filter(|text| !text.is_empty())
-}
-
-fn cells(_: &Visitor, agent: &Value, _: &[Value]) -> Vec<Markup> {
+fn cells(_: &Visitor, agent: &Value, _: &Names) -> Vec<Markup> {
     let kind = match text(agent, "type") {
         "outbound" => "calls out",
         _ => "answers",
@@ -186,14 +201,18 @@ fn tidy(body: &mut Value) {
     }
 }
 
-fn beside(visitor: &Visitor, agent: &Value, needs: &[Value]) -> Markup {
-    let [config, numbers, trunks, destinations] = needs else {
+fn beside(visitor: &Visitor, agent: &Value, beside: &Beside) -> Markup {
+    let [config] = beside.needs.as_slice() else {
         return Markup::default();
     };
+    // A person who only reads has no choices.
+    let mut choices = beside.choices.iter();
+    let (number, trunk, destination) = (choices.next(), choices.next(), choices.next());
+
     html! {
-        (card("numbers", "Numbers it answers", &agent_numbers::card(visitor, agent, numbers)))
-        (card("outbound", "Trunk it dials through", &own_trunk(visitor, agent, trunks)))
-        (card("transfers", "Where it may transfer to", &own_destinations(visitor, agent, config, destinations)))
+        (card("numbers", "Numbers it answers", &own_numbers(visitor, agent, config, number)))
+        (card("outbound", "Trunk it dials through", &own_trunk(visitor, agent, config, trunk)))
+        (card("transfers", "Where it may transfer to", &own_destinations(visitor, agent, config, destination)))
     }
 }
 
@@ -206,64 +225,103 @@ fn form(visitor: &Visitor, agent: &Value, action: &str, content: &Markup) -> Mar
     }
 }
 
-fn own_trunk(visitor: &Visitor, agent: &Value, trunks: &Value) -> Markup {
-    let mut pairs = choices(&[("", "None: it can't call out")]);
-    let named = |trunk: &Value| (text(trunk, "id").to_owned(), text(trunk, "name").to_owned());
-    pairs.extend(items(trunks).iter().map(named));
+/// Form that adds what is chosen.
+fn adding(visitor: &Visitor, agent: &Value, action: &str, field: Field, label: &str) -> Markup {
+    form(
+        visitor,
+        agent,
+        action,
+        &html! {
+            (inputs(&[field], Filled::Empty, &[]))
+            div.go { button type="submit" { (label) } }
+        },
+    )
+}
 
-    let own = json!({"trunk_id": agent["outbound_trunk_id"]});
-    let fields = [Field::new(
-        "trunk_id",
-        "Outbound trunk",
-        Input::Select(pairs),
-    )];
-
+/// Button that removes one of the agent's.
+fn removing(visitor: &Visitor, agent: &Value, action: &str, field: &str, own: [&str; 2]) -> Markup {
+    let [id, name] = own;
     html! {
-        (form(visitor, agent, "outbound-trunk", &html! {
-            fieldset.all disabled[!visitor.writes()] {
-                (inputs(&fields, Filled::With(&own), &[]))
-                @if visitor.writes() { div.go { button type="submit" { "Set" } } }
-            }
-        }))
+        @if visitor.writes() {
+            (form(visitor, agent, action, &html! {
+                input type="hidden" name=(field) value=(id);
+                button.small type="submit" aria-label={ "Remove " (name) } { "Remove" }
+            }))
+        }
     }
 }
 
-fn own_destinations(visitor: &Visitor, agent: &Value, config: &Value, all: &Value) -> Markup {
-    let own = config["transfer_destinations"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let is_own = |destination: &&Value| own.iter().any(|other| other["id"] == destination["id"]);
-    let others = items(all).iter().filter(|destination| !is_own(destination));
-    let pairs: Vec<_> = others
-        .map(|other| (text(other, "id").to_owned(), text(other, "name").to_owned()))
-        .collect();
-    let is_choice = !pairs.is_empty();
-    let fields = [Field::new(
-        "destination_id",
-        "Destination",
-        Input::Select(pairs),
-    )];
+fn list<'c>(config: &'c Value, field: &str) -> &'c [Value] {
+    config[field].as_array().map_or(&[][..], Vec::as_slice)
+}
 
+fn own_numbers(
+    visitor: &Visitor,
+    agent: &Value,
+    config: &Value,
+    choice: Option<&Choice>,
+) -> Markup {
+    let own = list(config, "inbound_numbers");
+    html! {
+        @if own.is_empty() { p.empty { "None yet." } }
+        ul.plain {
+            @for number in own {
+                @let [id, name] = ["id", "phone_number"].map(|field| text(number, field));
+                li {
+                    span { a href=(visitor.path(&format!("numbers/{id}"))) { (name) } }
+                    (removing(visitor, agent, "inbound-numbers/remove", "number_id", [id, name]))
+                }
+            }
+        }
+        @if let Some(choice) = choice {
+            @let field = Field::new("number", "Number", Input::Choice(choice.clone()))
+                .help("A verified number that no other agent answers.");
+            (adding(visitor, agent, "inbound-numbers", field, "Add"))
+        }
+    }
+}
+
+fn own_trunk(visitor: &Visitor, agent: &Value, config: &Value, choice: Option<&Choice>) -> Markup {
+    let own = &config["outbound_trunk"];
+    html! {
+        @if own.is_null() {
+            p.empty { "None: it can't call out." }
+        } @else {
+            ul.plain {
+                li {
+                    span { a href=(visitor.path(&format!("outbound-trunks/{}", text(own, "id")))) { (text(own, "name")) } }
+                    (removing(visitor, agent, "outbound-trunk", "trunk_id", ["", text(own, "name")]))
+                }
+            }
+        }
+        @if let Some(choice) = choice {
+            @let field = Field::new("trunk_id", "Outbound trunk", Input::Choice(choice.clone()));
+            (adding(visitor, agent, "outbound-trunk", field, "Set"))
+        }
+    }
+}
+
+fn own_destinations(
+    visitor: &Visitor,
+    agent: &Value,
+    config: &Value,
+    choice: Option<&Choice>,
+) -> Markup {
+    let own = list(config, "transfer_destinations");
     html! {
         @if own.is_empty() { p.empty { "Nowhere yet." } }
         ul.plain {
             @for destination in own {
+                @let [id, name] = ["id", "name"].map(|field| text(destination, field));
                 li {
-                    span { strong { (text(destination, "name")) } " " code { (text(destination, "value")) } }
-                    @if visitor.writes() {
-                        (form(visitor, agent, "destinations/remove", &html! {
-                            input type="hidden" name="destination_id" value=(text(destination, "id"));
-                            button.small type="submit" aria-label={ "Remove " (text(destination, "name")) } { "Remove" }
-                        }))
-                    }
+                    span { strong { (name) } " " code { (text(destination, "value")) } }
+                    (removing(visitor, agent, "destinations/remove", "destination_id", [id, name]))
                 }
             }
         }
-        @if visitor.writes() && is_choice {
-            (form(visitor, agent, "destinations", &html! {
-                (inputs(&fields, Filled::Empty, &[]))
-                div.go { button type="submit" { "Add" } }
-            }))
+        @if let Some(choice) = choice {
+            @let field = Field::new("destination_id", "Destination", Input::Choice(choice.clone()));
+            (adding(visitor, agent, "destinations", field, "Add"))
         }
     }
 }

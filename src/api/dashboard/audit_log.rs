@@ -5,12 +5,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::backend::{items, query, text};
+use super::backend::{items, parameter, query, text};
 use super::document::{spaced, table, time};
 use super::fields::{Field, Filled, Input, choices};
+use super::form_page::{form_of, shown_status};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
-use super::resource::{form_of, parameter, shown_status};
 use super::visitor::Visitor;
 
 /// Filters of the form, as the query and the API name them.

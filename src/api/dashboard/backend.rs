@@ -15,14 +15,17 @@ use axum::response::Response;
 use serde_json::Value;
 use tower_service::Service as _;
 
+use crate::api::caller::Operator;
 use crate::api::connection::Encrypted;
 use crate::api::connection_limiter::Proof;
-use crate::api::operator::Operator;
 use crate::api::operator_sessions::OperatorSession;
 use crate::config::{Config, Http};
 
 /// Longest answer that is read into memory; a longer one counts as unreadable.
 const MAX_ANSWER: usize = 16 << 20;
+
+/// Most items of a list that a page reads whole: ten requests to the API.
+const MOST_ITEMS: usize = 1_000;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -116,6 +119,27 @@ impl Client {
     /// The API's refusal.
     pub(super) async fn get(&self, path: &str) -> Result<Value, BackendRefusal> {
         self.send(Method::GET, path, None).await
+    }
+
+    /// Returns the first [`MOST_ITEMS`] items of the list at a path without a query, as one page.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn all(&self, path: &str) -> Result<Value, BackendRefusal> {
+        let mut all: Vec<Value> = Vec::new();
+        let mut next = String::new();
+        loop {
+            let asked = query(&[("limit", "100"), ("cursor", &next)]);
+            let mut page = self.get(&format!("{path}{asked}")).await?;
+            if let Value::Array(items) = page["items"].take() {
+                all.extend(items);
+            }
+            text(&page, "next").clone_into(&mut next);
+            if next.is_empty() || all.len() >= MOST_ITEMS {
+                page["items"] = all.into();
+                return Ok(page);
+            }
+        }
     }
 
     /// Sends a request, and returns the JSON of its answer.
@@ -285,6 +309,15 @@ pub(super) fn query(pairs: &[(&str, &str)]) -> String {
         Ok(text) if !text.is_empty() => format!("?{text}"),
         Ok(_) | Err(_) => String::new(),
     }
+}
+
+/// Value of a parameter of the query.
+pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
+    // A query that can't be read counts as empty: a broken link still shows its page.
+    let pairs: Vec<(String, String)> =
+        serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
+    let found = pairs.into_iter().find(|(name, _)| name == wanted);
+    found.map(|(_, value)| value).unwrap_or_default()
 }
 
 /// Items of a list's answer.

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::backend::text;
 use super::document::{copied, time};
+use super::form_page::revealed;
 use super::forms::{button, danger};
 use super::frame::Section;
 use super::page::ErrorPage;
-use super::resource::revealed;
 use super::visitor::{SubmittedForm, Visitor};
 
 /// The API's path of the token.

@@ -1,6 +1,7 @@
 //! Page of one call: its record and cause, the ladder of its messages, and why it went where it went, in the same sentences as in the API
 //! and the CLI. The messages can be downloaded as a capture and as a flow.
 
+use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::time::Duration;
 
@@ -17,13 +18,14 @@ use trunkline_store::{SessionHandoff, handoffs};
 
 use super::backend::{items, query, text};
 use super::board::{Boards, Part};
-use super::calls::{agent_name, answered, outcome};
+use super::calls::{answered, outcome};
 use super::cause::cause;
 use super::document::{card, moment, spaced, time, time_or};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
 use super::ladder::{ladder, sdp};
 use super::media::media;
+use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::stream::{self, Looked};
 use super::visitor::Visitor;
@@ -40,7 +42,7 @@ const MAX_CAPTURE: usize = 16 << 20;
 struct Shown {
     call: Value,
     explained: Value,
-    agents: Value,
+    names: Names,
     /// Assignments of the call's agent; `null` if it was deleted since.
     config: Value,
     trace: Value,
@@ -72,7 +74,7 @@ impl Shown {
         Ok(Self {
             handoffs,
             explained: client.get(&format!("{path}/routing")).await?,
-            agents: client.get("/phone?limit=100").await?,
+            names: Names::of(client, BTreeSet::from([text(&call, "agent_id")])).await?,
             config: config.unwrap_or_default(),
             trace: trace.unwrap_or_default(),
             call,
@@ -88,7 +90,7 @@ impl Shown {
         let Self {
             call,
             explained,
-            agents,
+            names,
             config,
             trace,
             handoffs,
@@ -106,7 +108,7 @@ impl Shown {
             card(
                 "record",
                 "What happened",
-                &record(visitor, call, explained, agents),
+                &record(visitor, call, explained, names),
             ),
             card("why", "Why it went there", &why(visitor, call, explained)),
             html! {
@@ -232,7 +234,7 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
     }
 }
 
-fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) -> Markup {
+fn record(visitor: &Visitor, call: &Value, explained: &Value, names: &Names) -> Markup {
     let agent = text(call, "agent_id");
     let log_in = &explained["log_in"];
 
@@ -241,8 +243,8 @@ fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) ->
             dt { "Direction" } dd { (text(call, "direction")) }
             dt { "Agent" }
             dd {
-                @if agent.is_empty() { (agent_name(agents, agent)) }
-                @else { a href=(visitor.path(&format!("agents/{agent}"))) { (agent_name(agents, agent)) } }
+                @if agent.is_empty() { (names.shown(agent)) }
+                @else { a href=(visitor.path(&format!("agents/{agent}"))) { (names.shown(agent)) } }
             }
             @if call["caller_withheld"] == true { dt { "Caller" } dd { "withheld: neither the runtime nor a destination gets the number" } }
             @for (title, dialled, number) in [("Caller's number", "from_number", "from_e164"), ("Called number", "to_number", "to_e164")] {

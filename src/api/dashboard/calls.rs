@@ -3,11 +3,15 @@
 use axum::extract::RawQuery;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::backend::{BackendRefusal, items, query, text};
+use super::backend::{BackendRefusal, items, parameter, query, text};
+use super::choice::{self, Choice, Kind};
 use super::document::{Tone, badge, card, duration, status, table, time};
+use super::fields::{Field, Filled, Input, inputs};
+
 use super::frame::{Section, headed};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
 
@@ -23,8 +27,6 @@ const FILTERS: [&str; 7] = [
 ];
 /// Calls on a page.
 const ROWS: &str = "50";
-/// Agents among which one can be chosen.
-const AGENTS: &str = "/phone?limit=100";
 const STATUSES: [&str; 11] = [
     "queued",
     "ringing",
@@ -44,6 +46,8 @@ const STATUSES: [&str; 11] = [
 struct CallListQuery {
     filters: Vec<(&'static str, String)>,
     cursor: String,
+    /// Text that means the agent, as the form has it.
+    agent: String,
 }
 
 impl CallListQuery {
@@ -57,6 +61,42 @@ impl CallListQuery {
         Self {
             filters: FILTERS.map(|name| (name, value(name))).into(),
             cursor: value("cursor"),
+            agent: String::new(),
+        }
+    }
+
+    /// Finds the agent that the form names, or the name of the one that a link has by its id. A name that means no agent is answered by the refusal to
+    /// show.
+    async fn find_agent(
+        &mut self,
+        visitor: &Visitor,
+        raw: Option<&str>,
+    ) -> Result<Option<BackendRefusal>, ErrorPage> {
+        let typed = parameter(raw, "agent");
+        if typed.trim().is_empty() {
+            // What can't be an id is the list's to refuse.
+            let known = self.value("agent_id");
+            let text = choice::text_of(&visitor.client, Kind::Agent, known).await;
+            self.agent = text.unwrap_or_default();
+            return Ok(None);
+        }
+        match choice::chosen(&visitor.client, Kind::Agent, "agent", &typed).await {
+            Ok(id) => {
+                self.agent = typed;
+                for (_, value) in self
+                    .filters
+                    .iter_mut()
+                    .filter(|(name, _)| *name == "agent_id")
+                {
+                    *value = id.clone().unwrap_or_default();
+                }
+                Ok(None)
+            }
+            Err(refused) if !refused.faults.is_empty() => {
+                self.agent = typed;
+                Ok(Some(refused))
+            }
+            Err(refused) => Err(refused.into()),
         }
     }
 
@@ -73,23 +113,29 @@ impl CallListQuery {
     }
 
     fn is_filtered(&self) -> bool {
-        self.filters.iter().any(|(_, value)| !value.is_empty())
+        !self.agent.is_empty() || self.filters.iter().any(|(_, value)| !value.is_empty())
     }
 }
 
 /// `GET /dashboard/{org_id}/calls`
 pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
-    let wanted = CallListQuery::read(raw.as_deref());
-    let agents = visitor.client.get(AGENTS).await?;
+    let mut wanted = CallListQuery::read(raw.as_deref());
+    let unknown = wanted.find_agent(&visitor, raw.as_deref()).await?;
     let asked = wanted.query(&[("limit", ROWS), ("cursor", &wanted.cursor)]);
     // A fault of a filter is shown on the page with the filters, where the person can correct it.
-    let found = match visitor.client.get(&format!("/phone/calls{asked}")).await {
-        Ok(found) => Ok(found),
-        Err(refused) if refused.status.is_client_error() && !refused.faults.is_empty() => {
-            Err(refused)
-        }
-        Err(refused) => return Err(refused.into()),
+    let found = match unknown {
+        Some(unknown) => Err(unknown),
+        None => visitor.client.get(&format!("/phone/calls{asked}")).await,
     };
+    let found = match found {
+        Err(refused) if !refused.status.is_client_error() || refused.faults.is_empty() => {
+            return Err(refused.into());
+        }
+        found => found,
+    };
+    let calls = found.as_ref().map_or(&[][..], items);
+    let names = Names::mentioned(&visitor.client, calls, &["agent_id"]).await?;
+    let agent = Choice::of(&visitor, Kind::Agent).await?;
 
     let csv = visitor.path(&format!("calls.csv{}", wanted.query(&[])));
     let heading = html! {
@@ -97,9 +143,9 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         div.actions { a.button href=(csv) download { "Download CSV" } }
     };
     let content = html! {
-        (filters(&visitor, &wanted, &agents))
+        (filters(&visitor, &wanted, agent))
         @match &found {
-            Ok(found) => (found_calls(&visitor, &wanted, found, &agents)),
+            Ok(found) => (found_calls(&visitor, &wanted, found, &names)),
             Err(refused) => (faults(refused)),
         }
     };
@@ -132,7 +178,9 @@ fn faults(refused: &BackendRefusal) -> Markup {
     }
 }
 
-fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup {
+fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: Choice) -> Markup {
+    let agent = Field::new("agent", "Agent", Input::Choice(agents));
+    let named = json!({"agent": wanted.agent});
     let chosen = |name: &str, word: &str| wanted.value(name) == word;
 
     html! {
@@ -161,16 +209,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                 }
             }
 
-            div.field {
-                label for="agent_id" { "Agent" }
-                select #agent_id name="agent_id" {
-                    option value="" { "Any" }
-                    @for agent in items(agents) {
-                        @let id = text(agent, "id");
-                        option value=(id) selected[chosen("agent_id", id)] { (text(agent, "name")) }
-                    }
-                }
-            }
+            (inputs(&[agent], Filled::With(&named), &[]))
 
             div.field {
                 label for="start_date" { "From" }
@@ -193,7 +232,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
     }
 }
 
-fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, agents: &Value) -> Markup {
+fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, names: &Names) -> Markup {
     let total = found["total"].as_u64().unwrap_or_default();
     let next = text(found, "next");
     let empty = match wanted.is_filtered() {
@@ -203,7 +242,7 @@ fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, agents:
 
     html! {
         section.card aria-label="Calls" {
-            (rows(visitor, items(found), agents, empty))
+            (rows(visitor, items(found), names, empty))
             @if total > 0 {
                 div.pages {
                     span.soft { @if found["total_is_bounded"] == true { "more than " } (total) @if total == 1 { " call" } @else { " calls" } }
@@ -220,12 +259,9 @@ fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, agents:
 }
 
 /// Table of calls, as the API shows them.
-pub(super) fn rows(visitor: &Visitor, calls: &[Value], agents: &Value, empty: &str) -> Markup {
+pub(super) fn rows(visitor: &Visitor, calls: &[Value], names: &Names, empty: &str) -> Markup {
     let columns = ["Started", "From", "To", "Agent", "Status", "Answered for"];
-    let rows: Vec<_> = calls
-        .iter()
-        .map(|call| row(visitor, call, agents))
-        .collect();
+    let rows: Vec<_> = calls.iter().map(|call| row(visitor, call, names)).collect();
     table("Calls", &columns, &rows, empty)
 }
 
@@ -258,7 +294,7 @@ pub(super) fn last_of_trunk(visitor: &Visitor, trunk: &str, found: &Value) -> Ma
     }
 }
 
-fn row(visitor: &Visitor, call: &Value, agents: &Value) -> Vec<Markup> {
+fn row(visitor: &Visitor, call: &Value, names: &Names) -> Vec<Markup> {
     let page = visitor.path(&format!("calls/{}", text(call, "id")));
     let arrow = match text(call, "direction") {
         "outbound" => html! { span.way title="outbound" { "↗" } },
@@ -269,7 +305,7 @@ fn row(visitor: &Visitor, call: &Value, agents: &Value) -> Vec<Markup> {
         html! { a.row href=(page) { (time(text(call, "started_at"))) } },
         html! { (arrow) " " (text(call, "from_number")) },
         html! { (text(call, "to_number")) },
-        html! { (agent_name(agents, text(call, "agent_id"))) },
+        names.shown(text(call, "agent_id")),
         outcome(call),
         answered(call),
     ]
@@ -293,20 +329,9 @@ pub(super) fn answered(call: &Value) -> Markup {
     }
 }
 
-/// Name of an agent of the list.
-pub(super) fn agent_name(agents: &Value, id: &str) -> Markup {
-    let named = items(agents).iter().find(|agent| text(agent, "id") == id);
-    match named {
-        Some(agent) => html! { (text(agent, "name")) },
-        None if id.is_empty() => html! { span.soft { "none" } },
-        // Deleted since, or not among those that were read.
-        None => html! { span.soft { "another" } },
-    }
-}
-
 /// Card with the newest calls.
-pub(super) fn recent(visitor: &Visitor, calls: &Value, agents: &Value) -> Markup {
-    let rows = rows(visitor, items(calls), agents, "There was no call yet.");
+pub(super) fn recent(visitor: &Visitor, calls: &Value, names: &Names) -> Markup {
+    let rows = rows(visitor, items(calls), names, "There was no call yet.");
     let more = html! {
         (rows)
         @if !text(calls, "next").is_empty() {

@@ -77,6 +77,26 @@
     }
   });
 
+  // Choices: suggestions for what is typed. Without the script the first ones stay, and a whole name is found by the page that takes the form.
+  const asked = new WeakMap();
+  document.addEventListener("input", (event) => {
+    const field = event.target.closest?.("input[data-choices]");
+    // Whoever has taken a suggestion needs no others.
+    if (!field || [...field.list.options].some((option) => option.value === field.value)) return;
+    clearTimeout(asked.get(field));
+    asked.set(field, setTimeout(async () => {
+      const path = new URL(field.dataset.choices, location.href);
+      path.searchParams.set("search", field.value);
+      const typed = field.value;
+      try {
+        const answer = await fetch(path);
+        if (answer.ok && field.value === typed) field.list.innerHTML = await answer.text();
+      } catch {
+        // The suggestions stay as they are.
+      }
+    }, 200));
+  });
+
   // One stream a page: each event holds elements that replace those of the same id. It is closed while the page is hidden, because a browser
   // opens six connections to a plain HTTP server for all tabs together.
   const live = document.querySelector("[data-stream]");

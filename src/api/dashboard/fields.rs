@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
+use super::choice::Choice;
 use super::visitor::FormFields;
 
 /// Kind of an input.
@@ -17,6 +18,8 @@ pub(super) enum Input {
     Check,
     /// One of these: value and title.
     Select(Vec<(String, String)>),
+    /// One of any number, by the text that means it.
+    Choice(Choice),
     /// Any of these: value and title.
     Checks(Vec<(String, String)>),
     /// A list, one entry a line.
@@ -108,7 +111,7 @@ impl Field {
             Input::Secret | Input::Check | Input::Select(_) | Input::Checks(_) => {
                 texts.map(str::to_owned).collect()
             }
-            Input::Text | Input::Number | Input::Date => {
+            Input::Text | Input::Number | Input::Date | Input::Choice(_) => {
                 texts.map(|text| text.trim().to_owned()).collect()
             }
         };
@@ -129,7 +132,12 @@ impl Field {
                 Some(Err(_)) => json!(first),
                 None => Value::Null,
             },
-            Input::Text | Input::Area | Input::Date | Input::Select(_) | Input::Secret => {
+            Input::Text
+            | Input::Area
+            | Input::Date
+            | Input::Select(_)
+            | Input::Choice(_)
+            | Input::Secret => {
                 json!(first)
             }
         }
@@ -313,6 +321,10 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                 }
                 Input::Number => {
                     input id=(id) type="text" inputmode="numeric" name=(field.name) value=(first) autocomplete="off" aria-invalid=[invalid] aria-describedby=[describes.as_deref()];
+                }
+                Input::Choice(choice) => {
+                    input id=(id) type="text" name=(field.name) value=(first) list={ (id) "-options" } data-choices=(choice.url) autocomplete="off" aria-invalid=[invalid] aria-describedby=[describes.as_deref()];
+                    datalist id={ (id) "-options" } { (choice.options()) }
                 }
                 Input::Date => {
                     input id=(id) type="date" name=(field.name) value=(first) aria-invalid=[invalid] aria-describedby=[describes.as_deref()];

@@ -105,65 +105,92 @@ pub(super) fn headed(
     content: &Markup,
 ) -> Html {
     let session = &visitor.session.record;
-    let body = html! {
-        a.skip href="#content" { "Skip to the content" }
-        div.frame {
-            aside {
-                div.brand {
-                    (mark())
-                    div { strong { "Trunkline" } span.org { (session.org_name) } }
-                }
+    let link = |entry: &Entry| Link {
+        path: visitor.path(entry.at),
+        title: entry.title,
+        is_current: entry.section == section,
+    };
+    let group = |(title, entries): &(&'static str, &[Entry])| {
+        let own = entries.iter();
+        let shown = own.filter(|entry| visitor.writes() || !entry.administrators);
+        (*title, shown.map(link).collect())
+    };
+    let role = match session.writes {
+        true => "administrator",
+        false => "reads only",
+    };
 
-                input.menu #menu type="checkbox" aria-label="Show the navigation";
-                nav aria-label="Console" {
-                    @for (group, entries) in GROUPS {
-                        h2 { (group) }
-                        ul {
-                            @for entry in entries.iter().filter(|entry| visitor.writes() || !entry.administrators) {
-                                li { (link(visitor, entry, section)) }
+    Frame {
+        base: &visitor.base,
+        whose: &session.org_name,
+        groups: GROUPS.iter().map(group).collect(),
+        account: html! { strong { (session.name) } span { (session.email) } span { (role) } },
+        log_out: format!("{}/dashboard/logout", visitor.base),
+        token: token(visitor),
+    }
+    .around(title, heading, content)
+}
+
+/// What surrounds the pages of an org, and the operator's.
+pub(super) struct Frame<'f> {
+    /// Path prefix of the console.
+    pub(super) base: &'f str,
+    /// Name of the org, or `Operator`.
+    pub(super) whose: &'f str,
+    /// Groups of the navigation, each with its title.
+    pub(super) groups: Vec<(&'static str, Vec<Link>)>,
+    /// The person who is logged in.
+    pub(super) account: Markup,
+    /// Path that logs the person out, and the token of that form.
+    pub(super) log_out: String,
+    pub(super) token: Markup,
+}
+
+/// A page in the navigation.
+pub(super) struct Link {
+    pub(super) path: String,
+    pub(super) title: &'static str,
+    pub(super) is_current: bool,
+}
+
+impl Frame<'_> {
+    /// Makes a page within the frame.
+    pub(super) fn around(self, title: &str, heading: &Markup, content: &Markup) -> Html {
+        let body = html! {
+            a.skip href="#content" { "Skip to the content" }
+            div.frame {
+                aside {
+                    div.brand { (mark()) div { strong { "Trunkline" } span.org { (self.whose) } } }
+                    input.menu #menu type="checkbox" aria-label="Show the navigation";
+                    nav aria-label="Console" {
+                        @for (group, links) in &self.groups {
+                            h2 { (group) }
+                            ul {
+                                @for link in links {
+                                    li { a href=(link.path) aria-current=[link.is_current.then_some("page")] { (link.title) } }
+                                }
+                            }
+                        }
+                        div.account {
+                            div.person { (self.account) }
+                            form method="post" action=(self.log_out) {
+                                (self.token)
+                                button.plain type="submit" { "Log out" }
                             }
                         }
                     }
-                    (account(visitor))
+                }
+
+                main #content tabindex="-1" {
+                    header.head { (heading) }
+                    (content)
                 }
             }
-
-            main #content tabindex="-1" {
-                header.head { (heading) }
-                (content)
-            }
-        }
-    };
-
-    let title = format!("{title} · {}", session.org_name);
-    Html(document(&title, &visitor.base, &body))
-}
-
-fn link(visitor: &Visitor, entry: &Entry, section: Section) -> Markup {
-    let current = (entry.section == section).then_some("page");
-    html! { a href=(visitor.path(entry.at)) aria-current=[current] { (entry.title) } }
-}
-
-/// The person's name and role, and the way out.
-fn account(visitor: &Visitor) -> Markup {
-    let session = &visitor.session.record;
-    let role = if session.writes {
-        "administrator"
-    } else {
-        "reads only"
-    };
-
-    html! {
-        div.account {
-            div.person {
-                strong { (session.name) }
-                span { (session.email) }
-                span { (role) }
-            }
-            form method="post" action={ (visitor.base) "/dashboard/logout" } {
-                (token(visitor))
-                button.plain type="submit" { "Log out" }
-            }
-        }
+        };
+        Html(document(
+            &format!("{title} · {}", self.whose),
+            self.base,
+            &body,
+        ))
     }
 }

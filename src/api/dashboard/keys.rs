@@ -6,23 +6,26 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::backend::{BackendRefusal, items, text};
+use super::backend::{BackendRefusal, items, parameter, query, text};
 use super::bot_token;
 use super::document::{card, copied, table, time, time_or};
 use super::fields::{Field, Filled, Input, new_body};
+use super::form_page::{done, form_of, shown_status};
 use super::forms::{danger, token};
 use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
-use super::resource::{done, form_of, shown_status};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::SCOPES;
 
-/// Keys that are listed.
-const LIST: &str = "/api-keys?limit=100";
+/// Path of a page of keys.
+fn list(cursor: &str) -> String {
+    format!("/api-keys{}", query(&[("limit", "50"), ("cursor", cursor)]))
+}
 
-/// `GET /dashboard/{org_id}/keys`
+/// `GET /dashboard/{org_id}/keys?cursor`
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
-    let keys = visitor.client.get(LIST).await?;
+    let cursor = parameter(raw.as_deref(), "cursor");
+    let keys = visitor.client.get(&list(&cursor)).await?;
     let form = new_key(&visitor, Filled::With(&default()), None);
     let bots = bot_token::card(&visitor).await?;
     let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) (bots) };
@@ -60,11 +63,14 @@ fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&BackendRefusa
 fn listed(visitor: &Visitor, keys: &Value) -> Markup {
     let columns = ["Name", "Scopes", "Created", "Last used", "Expires", ""];
     let rows: Vec<_> = items(keys).iter().map(|key| row(visitor, key)).collect();
-    card(
-        "keys",
-        "Keys",
-        &table("API keys", &columns, &rows, "There is no API key yet."),
-    )
+    let next = text(keys, "next");
+    let content = html! {
+        (table("API keys", &columns, &rows, "There is no API key yet."))
+        @if !next.is_empty() {
+            div.pages { a.button href=(visitor.path(&format!("keys{}", query(&[("cursor", next)])))) rel="next" { "Older" } }
+        }
+    };
+    card("keys", "Keys", &content)
 }
 
 fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
@@ -107,7 +113,7 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
             Some(&new_body(&fields(), &form.fields)),
         )
         .await;
-    let keys = visitor.client.get(LIST).await?;
+    let keys = visitor.client.get(&list("")).await?;
 
     let (status, content) = match made {
         Ok(made) => {

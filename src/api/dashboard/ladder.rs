@@ -5,38 +5,34 @@ use std::collections::HashSet;
 
 use maud::{Markup, html};
 use serde_json::Value;
+use trunkline_sip::moment::Moment;
 
-use super::backend::{items, text};
 use super::difference::{Line, compared};
+use super::document::moment;
+use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent, seconds};
 
-/// Draws the items of a trace in the API's form. Times count from the first item.
+/// Draws a trace in the API's form. Times count from the first rung.
 pub(super) fn ladder(trace: &Value) -> Markup {
-    let items = items(trace);
-    let has_destination = items.iter().any(|item| text(item, "leg") == "destination");
-    let sides: &[&str] = match has_destination {
-        true => &["caller", "trunkline", "runtime", "destination"],
-        false => &["caller", "trunkline", "runtime"],
-    };
-
-    let began = items.first().map_or(0, |item| millis(text(item, "at")));
+    let ladder = Ladder::read(trace);
+    let parties = ladder.parties();
     let mut seen = HashSet::new();
 
     html! {
-        div class=(if has_destination { "ladder four" } else { "ladder" }) {
+        div class=(if parties.contains(&Party::Destination) { "ladder four" } else { "ladder" }) {
             div.sides aria-hidden="true" {
                 span {}
-                div { @for side in sides { span { (side) } } }
+                div { @for party in parties { span { (party.name()) } } }
             }
             ol {
-                @for (at, item) in items.iter().enumerate() {
-                    @let passed = millis(text(item, "at")).saturating_sub(began);
+                @for (at, drawn) in ladder.rungs.iter().enumerate() {
+                    @let passed = seconds(ladder.passed(drawn));
                     li {
-                        @match text(item, "type") {
-                            "message" => {
-                                @let is_again = !seen.insert((text(item, "leg"), text(item, "direction"), text(item, "text")));
-                                (rung(at, item, passed, is_again))
+                        @match &drawn.content {
+                            RungContent::Message(message) => {
+                                @let is_again = !seen.insert((message.peer, message.is_sent, &message.text));
+                                (rung(at, message, Moment::from_micros(drawn.at), &passed, is_again))
                             },
-                            _ => div.note { span.at { (seconds(passed)) } p { (text(item, "text")) } },
+                            RungContent::Decision(text) => div.note { span.at { (passed) } p { (text) } },
                         }
                     }
                 }
@@ -45,32 +41,35 @@ pub(super) fn ladder(trace: &Value) -> Markup {
     }
 }
 
-/// Draws a message. `passed` is the time since the first item in milliseconds; `is_again` marks a retransmission.
-fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
-    let (leg, summary) = (text(item, "leg"), text(item, "summary"));
-    let is_sent = text(item, "direction") == "sent";
-    // Columns from left to right: caller, trunkline, runtime, destination.
-    let to_right = (leg == "caller") != is_sent;
-    let way = match (leg, to_right) {
-        ("caller", true) => "rung first right",
-        ("caller", false) => "rung first left",
-        ("destination", true) => "rung last right",
-        ("destination", false) => "rung last left",
-        (_, true) => "rung second right",
-        (_, false) => "rung second left",
+/// Draws a message, with its time and that since the first rung; `is_again` marks a retransmission.
+fn rung(number: usize, message: &Passed, at: Moment, passed: &str, is_again: bool) -> Markup {
+    let (from, to) = message.ends();
+    let way = match (message.peer, from < to) {
+        (Party::Caller, true) => "rung first right",
+        (Party::Caller, false) => "rung first left",
+        (Party::Destination, true) => "rung last right",
+        (Party::Destination, false) => "rung last left",
+        (Party::Trunkline | Party::Runtime, true) => "rung second right",
+        (Party::Trunkline | Party::Runtime, false) => "rung second left",
     };
 
+    let summary = &message.summary;
     let class = format!(
         "{way} {}{}",
         kind(summary),
         if is_again { " again" } else { "" }
     );
-    let spoken = format!("{} {leg}", if is_sent { "to the" } else { "from the" });
+    let direction = if message.is_sent {
+        "to the"
+    } else {
+        "from the"
+    };
+    let spoken = format!("{direction} {}", message.peer.name());
 
     html! {
         details id={ "m" (number) } {
             summary class=(class) {
-                span.at { (seconds(passed)) }
+                span.at { (passed) }
                 span.arrow {
                     span.label { (summary) @if is_again { " " em { "retransmission" } } }
                     span.unseen { " " (spoken) }
@@ -79,10 +78,10 @@ fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
             }
             div.message {
                 p.soft {
-                    (text(item, "source")) " → " (text(item, "destination")) " by " (text(item, "transport")) ", "
-                    (super::document::time(text(item, "at")))
+                    (message.source) " → " (message.destination) " by " (message.transport) ", "
+                    (moment(at))
                 }
-                pre tabindex="0" { (text(item, "text")) }
+                pre tabindex="0" { (message.text) }
             }
         }
     }
@@ -99,29 +98,20 @@ fn kind(summary: &str) -> &'static str {
     }
 }
 
-/// Returns a time in the API's format as milliseconds; 0 if it can't be read.
-fn millis(at: &str) -> u64 {
-    crate::api::timestamp(at).map_or(0, |at| at.as_micros() / 1000)
-}
-
-/// Writes milliseconds as seconds with three decimals.
-fn seconds(millis: u64) -> String {
-    format!("{}.{:03}", millis / 1000, millis % 1000)
-}
-
 /// Draws the difference between the SDP of the caller's INVITE and that of the runtime's; `None` unless the trace has both.
 pub(super) fn sdp(trace: &Value) -> Option<Markup> {
-    let of = |leg: &str, direction: &str| {
-        items(trace).iter().find_map(|item| {
-            let is_wanted = text(item, "leg") == leg
-                && text(item, "direction") == direction
-                && text(item, "summary") == "INVITE";
-            let (_, body) = text(item, "text").split_once("\r\n\r\n")?;
+    let ladder = Ladder::read(trace);
+    let of = |peer: Party, is_sent: bool| {
+        let mut messages = ladder.rungs.iter().filter_map(Rung::message);
+        messages.find_map(|message| {
+            let is_wanted =
+                message.peer == peer && message.is_sent == is_sent && message.summary == "INVITE";
+            let (_, body) = message.text.split_once("\r\n\r\n")?;
             (is_wanted && body.starts_with("v=")).then_some(body)
         })
     };
 
-    let lines = compared(of("caller", "received")?, of("runtime", "sent")?);
+    let lines = compared(of(Party::Caller, false)?, of(Party::Runtime, true)?);
     let is_same = lines.iter().all(|line| matches!(line, Line::Both(_)));
 
     Some(html! {

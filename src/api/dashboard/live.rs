@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
+use super::backend::parameter;
 use super::board::{Board, Boards, Part, Place, rendered};
 use super::figures::Window;
+use super::form_page::{refusal, shown_status};
 use super::forms::token;
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
-use super::resource::{parameter, refusal, shown_status};
 use super::stream::{self, Shown};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::{Api, dashboard_session};

@@ -8,47 +8,109 @@ use trunkline_store::{
     Access, Acting, Change, ListedSession, Member, Narrow, NewLogin, Page, Role, logins, sessions,
 };
 
+use super::backend::query;
 use super::document::{Tone, badge, card, copied, moment, table};
+use super::form_page::done;
 use super::forms::{button, danger, token};
 use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
-use super::resource::done;
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::email::EMAIL;
 use crate::api::field_type::FieldType as _;
-use crate::api::partner::{issue_login_link, must_be_a_persons};
+use crate::api::page::Paging;
+use crate::api::query::Query;
 use crate::api::quota::Policy;
+use crate::api::tenants::{issue_login_link, must_be_a_persons};
 use crate::api::{Api, ApiError};
 
-/// Members and sessions that are listed.
-const ROWS: u32 = 100;
+/// Members on a page.
+const ROWS: u32 = 50;
+/// Roles that can be given to a person.
+const ROLES: u32 = 100;
 /// Links that an org's administrators may make in a minute.
 const LINKS_PER_MINUTE: u32 = 20;
 
-/// `GET /dashboard/{org_id}/members`
+/// Part of the members and sessions that the page shows.
+struct Shown {
+    /// Text in the address or name of the members.
+    find: Option<String>,
+    /// Members before the first one shown.
+    skip: u32,
+    sessions: Paging<Option<String>>,
+}
+
+impl Shown {
+    /// Reads the query. What is wrong in it counts as absent: a broken link still shows the page.
+    fn read(mut query: Query) -> Self {
+        let is_empty = |text: &str| text.trim().is_empty();
+        let find = query.read("find", |text| Ok(text.trim().to_owned()));
+        Self {
+            find: find.filter(|text| !is_empty(text)),
+            skip: query
+                .read("skip", |text| text.parse().map_err(|_| String::new()))
+                .unwrap_or_default(),
+            sessions: Paging::read(&mut query, "members_sessions", None),
+        }
+    }
+}
+
+/// `GET /dashboard/{org_id}/members?find&skip&cursor`: `cursor` is the sessions'.
 pub(super) async fn show(
     State(api): State<Api>,
     visitor: Visitor,
     RawQuery(raw): RawQuery,
+    query: Query,
 ) -> Result<Html, ErrorPage> {
-    let content = html! { (done(raw.as_deref())) (listed(&api, &visitor).await?) };
+    let listed = listed(&api, &visitor, Shown::read(query)).await?;
+    let content = html! { (done(raw.as_deref())) (listed) };
     Ok(page(&visitor, Section::Members, "Members", &content))
 }
 
-async fn listed(api: &Api, visitor: &Visitor) -> Result<Markup, ErrorPage> {
+async fn listed(api: &Api, visitor: &Visitor, shown: Shown) -> Result<Markup, ErrorPage> {
     let (org, now) = (visitor.org, api.now());
-    let members = api.read(move |tx| logins::members(tx, org, ROWS)).await?;
+    let (find, skip) = (shown.find.clone(), shown.skip);
+    // One more than is shown tells whether there are more.
+    let mut members = api
+        .read(move |tx| logins::members(tx, org, find.as_deref(), skip, ROWS + 1))
+        .await?;
+    let has_more = members.len() > ROWS as usize;
+    members.truncate(ROWS as usize);
+
+    let (after, limit) = (shown.sessions.after, shown.sessions.limit);
     let open = api
-        .read(move |tx| sessions::page(tx, org, None, None, ROWS, now))
+        .read(move |tx| sessions::page(tx, org, None, after, limit, now))
         .await?;
     let roles = api
-        .read(move |tx| logins::roles(tx, org, &Narrow::default(), None, ROWS))
+        .read(move |tx| logins::roles(tx, org, &Narrow::default(), None, ROLES))
         .await?;
 
+    let find = shown.find.as_deref().unwrap_or_default();
+    let people = html! {
+        form.filters method="get" action=(visitor.path("members")) role="search" {
+            div.field { label for="find" { "Name or e-mail" } input #find type="search" name="find" value=(find); }
+            button type="submit" { "Find" }
+        }
+        (people(visitor, &members, &roles))
+        div.pages {
+            @if skip > 0 { a.button href=(visitor.path(&format!("members{}", query(&[("find", find)])))) { "First" } }
+            @if has_more {
+                @let next = (skip + ROWS).to_string();
+                a.button href=(visitor.path(&format!("members{}", query(&[("find", find), ("skip", &next)])))) rel="next" { "More" }
+            }
+        }
+    };
+    let sessions = html! {
+        (logged_in(visitor, &open))
+        @if let Some(next) = open.next {
+            @let next = shown.sessions.next(next);
+            div.pages { a.button href=(visitor.path(&format!("members{}", query(&[("cursor", &next)])))) rel="next" { "Older" } }
+        }
+    };
+
     Ok(html! {
-        (card("members", "Members", &people(visitor, &members, &roles)))
+        (card("members", "Members", &people))
         @if visitor.writes() { (card("invite", "Let a person in", &invite(visitor, &roles))) }
-        (card("sessions", "Sessions", &logged_in(visitor, &open)))
+        (card("sessions", "Sessions", &sessions))
     })
 }
 
@@ -184,7 +246,7 @@ pub(super) async fn invite_person(
             p { strong { "The link for " (form.text("email")) "." } " It is shown this once: copy it now." }
             (copied("login-link", link.url()))
         }
-        (listed(&api, visitor).await?)
+        (listed(&api, visitor, Shown::read(Query::default())).await?)
     };
     Ok((
         StatusCode::OK,

@@ -3,7 +3,6 @@
 //! Most pages read and change data through the API (`backend`). Members, live calls, figures, handoffs of a call and failed log-ins use the store
 //! itself.
 
-mod agent_numbers;
 mod agents;
 mod assets;
 mod attention;
@@ -15,10 +14,12 @@ mod call;
 mod calls;
 mod cause;
 mod chart;
+mod choice;
 mod difference;
 mod document;
 mod fields;
 mod figures;
+mod form_page;
 mod forms;
 mod frame;
 mod invisible;
@@ -28,6 +29,7 @@ mod live;
 mod login;
 mod media;
 mod members;
+mod names;
 mod numbers;
 mod operator;
 mod outbound;
@@ -121,10 +123,7 @@ fn of_org() -> Routes {
         .route("/phone", get(phone::show))
         .route("/phone/call", get(phone_call::open))
         .route("/phone/calls/{call_id}/events", get(phone::events))
-        .route(
-            "/agents/{agent_id}/inbound-numbers",
-            post(agent_numbers::assign),
-        )
+        .route("/choices/{kind}", get(choice::show))
         .route("/route-test", get(route_test::show))
         .route("/trunk", get(trunk::show).post(trunk::update))
         .route("/trunk/events", get(trunk::events))

@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::backend::text;
-use super::calls::agent_name;
 use super::document::{Tone, badge, card, time_or};
 use super::fields::{Field, Filled, Input, inputs};
 use super::forms::{button, token};
 use super::frame::Section;
-use super::resource::{Action, Resource};
+use super::names::Names;
+use super::resource::{Action, Beside, Resource};
 use super::visitor::Visitor;
 
 pub(super) const NUMBERS: Resource =
@@ -26,8 +26,10 @@ pub(super) const NUMBERS: Resource =
         columns: &["Number", "State", "Agent"],
         cells,
         name: |number| text(number, "phone_number").to_owned(),
-        needs: &["/phone?limit=100"],
-        needs_of_one: &["/phone?limit=100"],
+        mentions: &["agent_id"],
+        needs: &[],
+        needs_of_one: &[],
+        choices: &[],
         fields: |_| {
             vec![Field::new("phone_number", "Number", Input::Text).help(
                 "E.164: a plus sign, the country code and the number, such as +442071838750.",
@@ -44,7 +46,8 @@ pub(super) const NUMBERS: Resource =
                 method: Method::POST,
                 api: "/phone/numbers/{id}/verify",
                 named: None,
-                body: |_| json!({}),
+                choice: None,
+                body: |_, _| json!({}),
                 secret: None,
             },
             Action {
@@ -52,7 +55,8 @@ pub(super) const NUMBERS: Resource =
                 method: Method::POST,
                 api: "/phone/numbers/{id}/verify/confirm",
                 named: None,
-                body: |form| json!({"code": form.text("code").trim()}),
+                choice: None,
+                body: |form, _| json!({"code": form.text("code").trim()}),
                 secret: None,
             },
         ],
@@ -65,19 +69,15 @@ fn state(number: &Value) -> Markup {
     }
 }
 
-fn cells(_: &Visitor, number: &Value, needs: &[Value]) -> Vec<Markup> {
-    let none = Value::Null;
-    let agents = needs.first().unwrap_or(&none);
+fn cells(_: &Visitor, number: &Value, names: &Names) -> Vec<Markup> {
     vec![
         html! { (text(number, "phone_number")) },
         state(number),
-        agent_name(agents, text(number, "agent_id")),
+        names.shown(text(number, "agent_id")),
     ]
 }
 
-fn beside(visitor: &Visitor, number: &Value, needs: &[Value]) -> Markup {
-    let none = Value::Null;
-    let agents = needs.first().unwrap_or(&none);
+fn beside(visitor: &Visitor, number: &Value, beside: &Beside) -> Markup {
     let at = format!("numbers/{}", text(number, "id"));
     let agent = text(number, "agent_id");
 
@@ -88,7 +88,7 @@ fn beside(visitor: &Visitor, number: &Value, needs: &[Value]) -> Markup {
             dt { "Agent" }
             dd {
                 @if agent.is_empty() { "none: assign it on an " a href=(visitor.path("agents")) { "agent's page" } }
-                @else { a href=(visitor.path(&format!("agents/{agent}"))) { (agent_name(agents, agent)) } }
+                @else { a href=(visitor.path(&format!("agents/{agent}"))) { (beside.names.shown(agent)) } }
             }
         }
     };

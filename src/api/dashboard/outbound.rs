@@ -8,7 +8,8 @@ use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, spaced, time_or};
 use super::fields::{Field, Input, choices};
 use super::frame::Section;
-use super::resource::Resource;
+use super::names::Names;
+use super::resource::{Beside, Resource};
 use super::visitor::Visitor;
 
 pub(super) const OUTBOUND_TRUNKS: Resource = Resource {
@@ -23,8 +24,10 @@ pub(super) const OUTBOUND_TRUNKS: Resource = Resource {
     columns: &["Name", "Leads to", "Caller's number", "State"],
     cells: trunk_cells,
     name: |trunk| text(trunk, "name").to_owned(),
+    mentions: &[],
     needs: &[],
     needs_of_one: &[LAST_OF_TRUNK],
+    choices: &[],
     fields: trunk_fields,
     changeable: trunk_changes,
     tidy: |_| {},
@@ -46,8 +49,10 @@ pub(super) const DESTINATIONS: Resource = Resource {
     columns: &["Name", "Leads to", "By way of"],
     cells: destination_cells,
     name: |destination| text(destination, "name").to_owned(),
+    mentions: &[],
     needs: &[],
     needs_of_one: &[],
+    choices: &[],
     fields: destination_fields,
     changeable: destination_fields,
     tidy: |_| {},
@@ -79,7 +84,7 @@ fn trunk_state(trunk: &Value) -> Markup {
     }
 }
 
-fn trunk_cells(_: &Visitor, trunk: &Value, _: &[Value]) -> Vec<Markup> {
+fn trunk_cells(_: &Visitor, trunk: &Value, _: &Names) -> Vec<Markup> {
     vec![
         html! { (text(trunk, "name")) },
         leads_to(trunk),
@@ -133,8 +138,8 @@ fn trunk_changes(_: &[Value]) -> Vec<Field> {
     vec![Field::new("name", "Name", Input::Text), transfer_way()]
 }
 
-fn beside(visitor: &Visitor, trunk: &Value, needs: &[Value]) -> Markup {
-    let calls = needs.first().unwrap_or(&Value::Null);
+fn beside(visitor: &Visitor, trunk: &Value, beside: &Beside) -> Markup {
+    let calls = beside.needs.first().unwrap_or(&Value::Null);
     let calls = last_of_trunk(visitor, text(trunk, "id"), calls);
     html! {
         (trunk_facts(trunk))
@@ -172,7 +177,7 @@ fn trunk_facts(trunk: &Value) -> Markup {
     )
 }
 
-fn destination_cells(_: &Visitor, destination: &Value, _: &[Value]) -> Vec<Markup> {
+fn destination_cells(_: &Visitor, destination: &Value, _: &Names) -> Vec<Markup> {
     vec![
         html! { (text(destination, "name")) },
         html! { code { (text(destination, "value")) } },

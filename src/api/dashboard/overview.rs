@@ -8,29 +8,28 @@ use super::backend::{items, text};
 use super::calls;
 use super::document::{card, spaced, table, time};
 use super::frame::{Section, page};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
 
 /// `GET /dashboard/{org_id}`
 pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
-    let agents = visitor.client.get("/phone?limit=100").await?;
-    let numbers = visitor.client.get("/phone/numbers?limit=100").await?;
+    let agents = visitor.client.all("/phone").await?;
+    let numbers = visitor.client.all("/phone/numbers").await?;
     let newest = visitor.client.get("/phone/calls?limit=10").await?;
     let handoffs = visitor
         .client
         .get("/handoff-analytics/events?limit=5")
         .await?;
     let trunk = super::trunk::found(&visitor).await?;
-    let outbound_trunks = visitor
-        .client
-        .get("/phone/sip/outbound-trunks?limit=100")
-        .await?;
+    let outbound_trunks = visitor.client.all("/phone/sip/outbound-trunks").await?;
     // Reading webhooks needs `webhooks:write` too, which a session that only reads lacks.
     let webhooks = match visitor.writes() {
-        true => visitor.client.get("/webhooks?limit=100").await?,
+        true => visitor.client.all("/webhooks").await?,
         false => Value::Null,
     };
 
+    let names = Names::mentioned(&visitor.client, items(&newest), &["agent_id"]).await?;
     let attention = attention(
         &visitor,
         Known {
@@ -46,7 +45,7 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
     let content = html! {
         @if let Some(attention) = attention { (attention) }
         @if is_new { (card("steps", "First steps", &checklist(&visitor, &steps))) }
-        (calls::recent(&visitor, &newest, &agents))
+        (calls::recent(&visitor, &newest, &names))
         (card("handoffs", "Recent handoffs", &handed_off(&handoffs)))
     };
     Ok(page(&visitor, Section::Overview, "Overview", &content))

@@ -132,12 +132,24 @@
     find("pressed").textContent += keys;
   }
 
+  // The id of the agent that the text of the choice means; without one the text itself, which the daemon refuses.
+  async function agentId() {
+    const field = find("agent");
+    const chosen = () => [...field.list.options].find((option) => option.value === field.value)?.dataset.id;
+    if (chosen()) return chosen();
+    const path = new URL(field.dataset.choices, location.href);
+    path.searchParams.set("search", field.value.replace(/ \([0-9a-f]{12}\)$/, ""));
+    const answer = await fetch(path);
+    if (answer.ok) field.list.innerHTML = await answer.text();
+    return chosen() ?? field.value;
+  }
+
   root.addEventListener("submit", (event) => {
     event.preventDefault();
     if (call) return;
     const number = find("number").value.replace(/[\s().-]/g, "");
     find("pressed").textContent = "";
-    const own = begin(number ? { to: number } : { agent_id: find("agent").value });
+    const own = number ? begin({ to: number }) : agentId().then((id) => call ?? begin({ agent_id: id }));
     own.catch((error) => call && finish(call, `The audio of this browser did not start: ${error.message}`, "bad"));
   });
   find("hang-up").addEventListener("click", () => {

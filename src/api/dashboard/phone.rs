@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::assets::{PHONE_AUDIO, PHONE_SAMPLE, PHONE_SCRIPT, PHONE_STYLE};
 use super::backend::{items, text};
 use super::board::{Boards, Part, Place};
+use super::choice::{self, Choice, Kind};
 use super::document::card;
 use super::frame::{Section, headed};
 use super::ladder::ladder;
@@ -34,14 +35,19 @@ const KEYS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "*", "0",
 /// `GET /dashboard/{org_id}/phone`
 pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, ErrorPage> {
     visitor.must_write()?;
-    let agents = visitor.client.get("/phone?limit=100").await?;
+    let enabled = visitor.client.get("/phone?enabled=true&limit=1").await?;
+    let agents = Choice::of(&visitor, Kind::Agent).await?;
+    let first = items(&enabled)
+        .first()
+        .map_or("", |agent| text(agent, "id"));
+    let first = choice::text_of(&visitor.client, Kind::Agent, first).await?;
     let heading = html! {
         div { h1 { "Phone" } p.under { "Call an agent from this page. The call is routed, counted and recorded as one from a phone system." } }
     };
     let content = html! {
         link rel="stylesheet" href=(PHONE_STYLE.path(&visitor.base));
         div.phone {
-            (handset(&visitor, &agents))
+            (handset(&visitor, &agents, &first))
             (card("passed", "What passes", &messages(None)))
         }
         script defer src=(PHONE_SCRIPT.path(&visitor.base)) {}
@@ -58,9 +64,8 @@ pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Res
     Ok(response)
 }
 
-fn handset(visitor: &Visitor, agents: &Value) -> Markup {
-    let is_enabled = |agent: &&Value| agent["enabled"] != false;
-    let has_agents = items(agents).iter().any(|agent| is_enabled(&agent));
+/// The handset, with the text of the agent that it calls at first; empty if none is enabled.
+fn handset(visitor: &Visitor, agents: &Choice, first: &str) -> Markup {
     let base = &visitor.base;
 
     html! {
@@ -70,10 +75,9 @@ fn handset(visitor: &Visitor, agents: &Value) -> Markup {
                 legend.unseen { "Whom to call" }
                 div.field {
                     label for="agent" { "Agent" }
-                    @if !has_agents { p { "No agent is enabled: " a href=(visitor.path("agents")) { "create or enable one" } "." } }
-                    select #agent data-part="agent" {
-                        @for agent in items(agents).iter().filter(is_enabled) { option value=(text(agent, "id")) { (text(agent, "name")) } }
-                    }
+                    @if first.is_empty() { p { "No agent is enabled: " a href=(visitor.path("agents")) { "create or enable one" } "." } }
+                    input #agent type="text" list="agent-options" data-part="agent" data-choices=(agents.url) value=(first) autocomplete="off";
+                    datalist #agent-options { (agents.options()) }
                 }
                 div.field {
                     label for="number" { "Or a number" }

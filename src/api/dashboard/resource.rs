@@ -7,11 +7,14 @@ use axum::routing::{get, post};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::backend::{BackendRefusal, items, query, text};
+use super::backend::{BackendRefusal, items, parameter, query, text};
+use super::choice::{self, Choice, Kind};
 use super::document::table;
-use super::fields::{Field, Filled, changes, conflicts, inputs, new_body, other_faults};
+use super::fields::{Field, Filled, changes, conflicts, new_body};
+use super::form_page::{conflict, done, form_of, refusal, revealed, shown_status};
 use super::forms::{danger, token};
 use super::frame::{Section, headed};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::routes::Routes;
@@ -33,26 +36,48 @@ pub(super) struct Resource {
     pub(super) empty: &'static str,
     pub(super) columns: &'static [&'static str],
     /// Cells of a row, without the link to the object's page.
-    pub(super) cells: fn(&Visitor, &Value, &[Value]) -> Vec<Markup>,
+    pub(super) cells: fn(&Visitor, &Value, &Names) -> Vec<Markup>,
+    /// Fields of an object with ids of others, of which pages show the names.
+    pub(super) mentions: &'static [&'static str],
     /// Title of an object.
     pub(super) name: fn(&Value) -> String,
-    /// Paths of the API whose answers every page of the kind needs.
+    /// Paths of the API's lists that every form of the kind needs whole.
     pub(super) needs: &'static [&'static str],
     /// Paths whose answers an object's own page needs as well; `{id}` is the object's id.
     pub(super) needs_of_one: &'static [&'static str],
+    /// Kinds of objects that can be chosen beside an object's form.
+    pub(super) choices: &'static [Kind],
     /// Fields of the form that creates one.
     pub(super) fields: fn(&[Value]) -> Vec<Field>,
     /// Fields of the form that changes an object; if there are none, there is no such form.
     pub(super) changeable: fn(&[Value]) -> Vec<Field>,
     /// Adapts the body that was read from a form to what the API takes.
     pub(super) tidy: fn(&mut Value),
-    /// Content of an object's page beside its form, with the answers that `needs_of_one` named.
-    pub(super) beside: fn(&Visitor, &Value, &[Value]) -> Markup,
+    /// Content of an object's page beside its form.
+    pub(super) beside: fn(&Visitor, &Value, &Beside) -> Markup,
     /// Field of a new object that is shown once, with a sentence about it.
     pub(super) secret: Option<(&'static str, &'static str)>,
     /// Warning beside the button that deletes one.
     pub(super) delete: &'static str,
     pub(super) actions: &'static [Action],
+}
+
+/// What an object's page shows beside its form.
+#[derive(Debug)]
+pub(super) struct Beside {
+    /// Answers that `needs_of_one` named.
+    pub(super) needs: Vec<Value>,
+    /// Choices in the order of `choices`.
+    pub(super) choices: Vec<Choice>,
+    /// Names of what the object mentions.
+    pub(super) names: Names,
+}
+
+/// An object, and what its page needs.
+struct Whole {
+    object: Value,
+    needs: Vec<Value>,
+    beside: Beside,
 }
 
 /// Further command on an object, beside update and delete.
@@ -64,7 +89,9 @@ pub(super) struct Action {
     pub(super) api: &'static str,
     /// Form field with the id for `{named}`.
     pub(super) named: Option<&'static str>,
-    pub(super) body: fn(&SubmittedForm) -> Value,
+    /// Form field with the text of a choice. The body gets the id that it means.
+    pub(super) choice: Option<(&'static str, Kind)>,
+    pub(super) body: fn(&SubmittedForm, Option<String>) -> Value,
     /// Field of the answer that is shown once, with a sentence about it.
     pub(super) secret: Option<(&'static str, &'static str)>,
 }
@@ -105,12 +132,12 @@ impl Resource {
         RawQuery(raw): RawQuery,
     ) -> Result<Html, ErrorPage> {
         let cursor = parameter(raw.as_deref(), "cursor");
-        let needs = self.needed(&visitor, self.needs, "").await?;
         let asked = query(&[("limit", ROWS), ("cursor", &cursor)]);
         let found = visitor.client.get(&format!("{}{asked}", self.api)).await?;
+        let names = Names::mentioned(&visitor.client, items(&found), self.mentions).await?;
         let rows: Vec<_> = items(&found)
             .iter()
-            .map(|item| self.row(&visitor, item, &needs))
+            .map(|item| self.row(&visitor, item, &names))
             .collect();
 
         let heading = html! {
@@ -137,9 +164,9 @@ impl Resource {
         ))
     }
 
-    fn row(&self, visitor: &Visitor, item: &Value, needs: &[Value]) -> Vec<Markup> {
+    fn row(&self, visitor: &Visitor, item: &Value, names: &Names) -> Vec<Markup> {
         let page = visitor.path(&format!("{}/{}", self.at, text(item, "id")));
-        let mut cells = (self.cells)(visitor, item, needs);
+        let mut cells = (self.cells)(visitor, item, names);
         if let Some(first) = cells.first_mut() {
             *first = html! { a.row href=(page) { (*first) } };
         }
@@ -148,7 +175,7 @@ impl Resource {
 
     async fn blank(&'static self, visitor: Visitor) -> Result<Html, ErrorPage> {
         visitor.must_write()?;
-        let needs = self.needed(&visitor, self.needs, "").await?;
+        let needs = self.needed(&visitor).await?;
         let fields = (self.fields)(&needs);
         Ok(self.new_page(&visitor, &fields, Filled::Empty, None))
     }
@@ -190,7 +217,7 @@ impl Resource {
     async fn create(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
         let visitor = &form.visitor;
         visitor.must_write()?;
-        let needs = self.needed(visitor, self.needs, "").await?;
+        let needs = self.needed(visitor).await?;
         let fields = (self.fields)(&needs);
         let mut body = new_body(&fields, &form.fields);
         (self.tidy)(&mut body);
@@ -237,14 +264,18 @@ impl Resource {
         visitor: Visitor,
         RawQuery(raw): RawQuery,
     ) -> Result<Html, ErrorPage> {
-        let (object, needs, own) = self.whole(&visitor).await?;
+        let Whole {
+            object,
+            needs,
+            beside,
+        } = self.whole(&visitor).await?;
         let fields = (self.changeable)(&needs);
         let form = self.edit_form(&visitor, &object, (&fields, Filled::With(&object)), None);
         let content = html! {
             (done(raw.as_deref()))
             div.edit {
                 div { (form) }
-                div { ((self.beside)(&visitor, &object, &own)) }
+                div { ((self.beside)(&visitor, &object, &beside)) }
             }
         };
 
@@ -289,27 +320,28 @@ impl Resource {
     async fn update(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
         let visitor = &form.visitor;
         visitor.must_write()?;
-        let (current, needs, own) = self.whole(visitor).await?;
-        let fields = (self.changeable)(&needs);
-        let title = (self.name)(&current);
+        let whole = self.whole(visitor).await?;
+        let current = &whole.object;
+        let fields = (self.changeable)(&whole.needs);
+        let title = (self.name)(current);
 
         // Before the fields are compared: beside a newer object, what the person left alone in an old form would
         // count as a change back.
         let version = form.text("version");
 
-        if version != text(&current, "updated_at") {
-            return Ok(self.outdated(&form, &(current, needs, own)));
+        if version != text(current, "updated_at") {
+            return Ok(self.outdated(&form, &whole));
         }
 
-        let at = format!("{}/{}", self.at, text(&current, "id"));
+        let at = format!("{}/{}", self.at, text(current, "id"));
         let saved = visitor.path(&format!("{at}?done=saved"));
-        let mut body = changes(&fields, &form.fields, &current);
+        let mut body = changes(&fields, &form.fields, current);
         (self.tidy)(&mut body);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(Redirect::to(&saved).into_response());
         }
 
-        let path = format!("{}/{}", self.api, text(&current, "id"));
+        let path = format!("{}/{}", self.api, text(current, "id"));
         match visitor.client.change(&path, version, &body).await {
             Ok(_) => Ok(Redirect::to(&saved).into_response()),
 
@@ -322,8 +354,9 @@ impl Resource {
             Err(refused) => {
                 let status = shown_status(&refused)?;
                 let filled = (&*fields, Filled::Submitted(&form.fields));
-                let edit = self.edit_form(visitor, &current, filled, Some(&refused));
-                let content = html! { div.edit { div { (edit) } div { ((self.beside)(visitor, &current, &own)) } } };
+                let edit = self.edit_form(visitor, current, filled, Some(&refused));
+                let beside = (self.beside)(visitor, current, &whole.beside);
+                let content = html! { div.edit { div { (edit) } div { (beside) } } };
                 let page = headed(
                     visitor,
                     self.section,
@@ -337,13 +370,9 @@ impl Resource {
     }
 
     /// Page for a form that is older than its object: both values of what differs, and the form again.
-    fn outdated(
-        &self,
-        form: &SubmittedForm,
-        (current, needs, own): &(Value, Vec<Value>, Vec<Value>),
-    ) -> Response {
-        let visitor = &form.visitor;
-        let fields = (self.changeable)(needs);
+    fn outdated(&self, form: &SubmittedForm, whole: &Whole) -> Response {
+        let (visitor, current) = (&form.visitor, &whole.object);
+        let fields = (self.changeable)(&whole.needs);
         let differing = conflicts(&fields, &form.fields, current);
         let edit = self.edit_form(
             visitor,
@@ -353,7 +382,7 @@ impl Resource {
         );
         let content = html! {
             (conflict(&differing))
-            div.edit { div { (edit) } div { ((self.beside)(visitor, current, own)) } }
+            div.edit { div { (edit) } div { ((self.beside)(visitor, current, &whole.beside)) } }
         };
 
         let title = (self.name)(current);
@@ -392,7 +421,14 @@ impl Resource {
             path = path.replace("{named}", &named.to_string());
         }
 
-        let body = (action.body)(&form);
+        let mut chosen = None;
+        if let Some((field, kind)) = action.choice {
+            chosen = match choice::chosen(&visitor.client, kind, field, form.text(field)).await {
+                Ok(chosen) => chosen,
+                Err(refused) => return self.not_done(visitor, &refused),
+            };
+        }
+        let body = (action.body)(&form, chosen);
         let body = (!body.is_null()).then_some(&body);
         match visitor
             .client
@@ -434,27 +470,39 @@ impl Resource {
         Ok((status, page).into_response())
     }
 
-    /// Returns the object of the path, the answers to `needs`, and those to `needs_of_one`.
-    async fn whole(&self, visitor: &Visitor) -> Result<(Value, Vec<Value>, Vec<Value>), ErrorPage> {
-        let id = visitor.id(self.parameter)?.to_string();
-        let object = visitor.client.get(&format!("{}/{id}", self.api)).await?;
-        let needs = self.needed(visitor, self.needs, &id).await?;
-        let own = self.needed(visitor, self.needs_of_one, &id).await?;
-        Ok((object, needs, own))
+    /// Returns the object of the path with what its page needs.
+    async fn whole(&self, visitor: &Visitor) -> Result<Whole, ErrorPage> {
+        let (client, id) = (&visitor.client, visitor.id(self.parameter)?.to_string());
+        let object = client.get(&format!("{}/{id}", self.api)).await?;
+
+        let mut beside = Beside {
+            needs: Vec::with_capacity(self.needs_of_one.len()),
+            choices: Vec::with_capacity(self.choices.len()),
+            names: Names::mentioned(client, std::slice::from_ref(&object), self.mentions).await?,
+        };
+        for path in self.needs_of_one {
+            beside
+                .needs
+                .push(client.get(&path.replace("{id}", &id)).await?);
+        }
+        // Only who may change things chooses.
+        for kind in self.choices.iter().filter(|_| visitor.writes()) {
+            beside.choices.push(Choice::of(visitor, *kind).await?);
+        }
+        Ok(Whole {
+            needs: self.needed(visitor).await?,
+            object,
+            beside,
+        })
     }
 
-    /// Returns the API's answers at these paths, one after the other.
-    async fn needed(
-        &self,
-        visitor: &Visitor,
-        paths: &[&str],
-        id: &str,
-    ) -> Result<Vec<Value>, ErrorPage> {
-        let mut answers = Vec::with_capacity(paths.len());
-        for path in paths {
-            answers.push(visitor.client.get(&path.replace("{id}", id)).await?);
+    /// Returns the API's lists that the forms need, one after the other.
+    async fn needed(&self, visitor: &Visitor) -> Result<Vec<Value>, ErrorPage> {
+        let mut lists = Vec::with_capacity(self.needs.len());
+        for path in self.needs {
+            lists.push(visitor.client.all(path).await?);
         }
-        Ok(answers)
+        Ok(lists)
     }
 }
 
@@ -464,107 +512,4 @@ impl std::fmt::Debug for Resource {
             .field("at", &self.at)
             .finish_non_exhaustive()
     }
-}
-
-/// Value of a parameter of the query.
-pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
-    // A query that can't be read counts as empty: a broken link still shows its page.
-    let pairs: Vec<(String, String)> =
-        serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
-    let found = pairs.into_iter().find(|(name, _)| name == wanted);
-    found.map(|(_, value)| value).unwrap_or_default()
-}
-
-/// Message that a change was made, shown after the redirection.
-pub(super) fn done(raw: Option<&str>) -> Markup {
-    let said = match parameter(raw, "done").as_str() {
-        "saved" => "Saved. Calls that begin from now on follow it.",
-        "deleted" => "Deleted.",
-        "done" => "Done.",
-        _ => return Markup::default(),
-    };
-    html! { div.banner.good role="status" { p { (said) } } }
-}
-
-/// Status of a page that shows the refusal.
-///
-/// # Errors
-/// Refusals that aren't about the form (401, 403, 404, 5xx) have a page of their own.
-pub(super) fn shown_status(refused: &BackendRefusal) -> Result<StatusCode, ErrorPage> {
-    let is_shown = refused.status.is_client_error()
-        && ![
-            StatusCode::UNAUTHORIZED,
-            StatusCode::FORBIDDEN,
-            StatusCode::NOT_FOUND,
-        ]
-        .contains(&refused.status);
-    match is_shown {
-        true => Ok(refused.status),
-        false => Err(refused.clone().into()),
-    }
-}
-
-/// The API's sentence for a refusal.
-pub(super) fn refusal(refused: &BackendRefusal) -> Markup {
-    html! { div.banner.bad role="alert" { p { (refused.message) } } }
-}
-
-/// Fields of a form, below the faults that belong to none of them.
-pub(super) fn form_of(
-    fields: &[Field],
-    filled: Filled<'_>,
-    refused: Option<&BackendRefusal>,
-) -> Markup {
-    let faults = refused.map_or(&[][..], |refused| &refused.faults);
-
-    html! {
-        @if let Some(refused) = refused {
-            @if faults.is_empty() {
-                (refusal(refused))
-            } @else {
-                div.banner.bad role="alert" {
-                    p { "Not saved: see what is marked." }
-                    @for (path, message) in other_faults(fields, faults) {
-                        p { @if let Some(path) = path { strong { (path) } " " } (message) }
-                    }
-                }
-            }
-        }
-        (inputs(fields, filled, faults))
-    }
-}
-
-/// Both values of each field that differs, where the object was changed meanwhile.
-pub(super) fn conflict(differing: &[(impl AsRef<str>, String, String)]) -> Markup {
-    html! {
-        div.banner.bad role="alert" id="conflict" {
-            p { strong { "It was changed while you were editing it." } " Nothing was saved. The form below has your values: save it again to replace the others." }
-            table aria-label="Both values" {
-                thead { tr { th scope="col" { "Field" } th scope="col" { "You entered" } th scope="col" { "It is now" } } }
-                tbody {
-                    @for (label, submitted, current) in differing {
-                        tr { td data-label="Field" { (label.as_ref()) } td data-label="You entered" { (submitted) } td data-label="It is now" { (current) } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Page that shows a secret, this once.
-pub(super) fn revealed(
-    visitor: &Visitor,
-    section: Section,
-    title: &str,
-    (secret, sentence): (&str, &str),
-    next: &str,
-) -> Html {
-    let content = html! {
-        div.banner.good role="status" {
-            p { strong { (sentence) } " It is shown this once: copy it now." }
-            (super::document::copied("secret", secret))
-        }
-        p { a.button href=(next) { "Continue" } }
-    };
-    headed(visitor, section, title, &html! { h1 { (title) } }, &content)
 }

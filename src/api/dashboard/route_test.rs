@@ -5,14 +5,16 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
 use serde_json::{Value, json};
+use trunkline_sip::moment::Moment;
 
-use super::backend::{items, text};
-use super::calls::agent_name;
+use super::backend::{BackendRefusal, items, parameter, text};
+use super::choice::{self, Choice, Kind};
 use super::document::{card, table, time};
 use super::fields::{Field, Filled, Input, choices};
+use super::form_page::{form_of, shown_status};
 use super::frame::{Section, headed};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
-use super::resource::{form_of, parameter, shown_status};
 use super::visitor::Visitor;
 use crate::api::Api;
 use crate::api::time::written;
@@ -29,8 +31,6 @@ pub(super) async fn show(
 ) -> Result<Html, ErrorPage> {
     let value = |name: &str| parameter(raw.as_deref(), name).trim().to_owned();
     let asked = json!({"to": value("to"), "from": value("from"), "agent_id": value("agent_id")});
-    let agents = visitor.client.get("/phone?limit=100").await?;
-
     let mut refused = None;
     let mut decided = Value::Null;
     if !text(&asked, "to").is_empty() {
@@ -49,17 +49,12 @@ pub(super) async fn show(
         }
     }
 
-    let numbers = visitor.client.get("/phone/numbers?limit=100").await?;
     let supposed = json!({
         "agent": value("agent"), "enabled": value("enabled"), "number": value("number"), "holder": value("holder"),
     });
     let (mut replayed, mut unreplayed) = (Value::Null, None);
     if !value("replay").is_empty() {
-        let week_ago = written(api.now() - WEEK);
-        let body =
-            json!({"start_date": week_ago, "limit": MOST_CALLS, "changes": changes(&supposed)});
-        let answer = visitor.client.ask("/phone/sip/route-replay", &body).await;
-        match answer {
+        match replay(&visitor, &supposed, api.now()).await {
             Ok(answer) => replayed = answer,
             Err(fault) => {
                 shown_status(&fault)?;
@@ -67,6 +62,18 @@ pub(super) async fn show(
             }
         }
     }
+
+    let outcomes = items(&replayed)
+        .iter()
+        .flat_map(|call| [&call["before"], &call["after"]]);
+    let agents = outcomes
+        .chain([&decided["outcome"]])
+        .flat_map(|outcome| ["agent", "agent_busy"].map(|field| text(&outcome[field], "id")));
+    let names = Names::of(&visitor.client, agents.collect()).await?;
+    let changeable = change_fields(
+        Choice::of(&visitor, Kind::Agent).await?,
+        Choice::of(&visitor, Kind::Number).await?,
+    );
 
     let fields = [
         Field::new("to", "Number that is called", Input::Text)
@@ -83,16 +90,16 @@ pub(super) async fn show(
                 (form_of(&fields, Filled::With(&asked), refused.as_ref()))
                 div.go { button type="submit" { "Decide" } }
             }
-            div { @if !decided.is_null() { (decision(&visitor, &decided, &agents)) } }
+            div { @if !decided.is_null() { (decision(&visitor, &decided, &names)) } }
         }
         div.two id="replay" {
             form.card method="get" action=(visitor.path("route-test")) {
                 h2 { "What would a change have done to last week's calls?" }
                 input type="hidden" name="replay" value="week";
-                (form_of(&change_fields(&agents, &numbers), Filled::With(&supposed), unreplayed.as_ref()))
+                (form_of(&changeable, Filled::With(&supposed), unreplayed.as_ref()))
                 div.go { button type="submit" { "Route last week's calls again" } }
             }
-            div { @if !replayed.is_null() { (card("moved", "Last week's calls", &moved(&visitor, &replayed, &agents))) } }
+            div { @if !replayed.is_null() { (card("moved", "Last week's calls", &moved(&visitor, &replayed, &names))) } }
         }
     };
 
@@ -105,9 +112,9 @@ pub(super) async fn show(
     ))
 }
 
-fn outcome(visitor: &Visitor, outcome: &Value, agents: &Value) -> Markup {
+fn outcome(visitor: &Visitor, outcome: &Value, names: &Names) -> Markup {
     let agent = |id: &str| {
-        html! { a href=(visitor.path(&format!("agents/{id}"))) { (agent_name(agents, id)) } }
+        html! { a href=(visitor.path(&format!("agents/{id}"))) { (names.shown(id)) } }
     };
     match (
         outcome["agent"]["id"].as_str(),
@@ -119,65 +126,55 @@ fn outcome(visitor: &Visitor, outcome: &Value, agents: &Value) -> Markup {
     }
 }
 
-fn decision(visitor: &Visitor, decided: &Value, agents: &Value) -> Markup {
+fn decision(visitor: &Visitor, decided: &Value, names: &Names) -> Markup {
     let sentences = decided["explanation"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let content = html! {
-        p.answer { (outcome(visitor, &decided["outcome"], agents)) }
+        p.answer { (outcome(visitor, &decided["outcome"], names)) }
         ol.why { @for sentence in sentences { li { (sentence.as_str().unwrap_or_default()) } } }
     };
     card("decision", "Answer", &content)
 }
 
-/// Value of the holder's field that means: no agent.
-const NO_AGENT: &str = "none";
-
 /// Fields of the supposed change. Left empty, they mean today's settings.
-fn change_fields(agents: &Value, numbers: &Value) -> [Field; 4] {
-    let own = |list: &Value, id: &str, name: &str| -> Vec<_> {
-        let items = items(list).iter();
-        items
-            .map(|item| (text(item, id).to_owned(), text(item, name).to_owned()))
-            .collect()
-    };
-    let mut changed = choices(&[("", "No change of an agent")]);
-    changed.extend(own(agents, "id", "name"));
-    let mut moved = choices(&[("", "No change of a number")]);
-    moved.extend(own(numbers, "phone_number", "phone_number"));
-    let mut holders = choices(&[(NO_AGENT, "No agent")]);
-    holders.extend(own(agents, "id", "name"));
-
+fn change_fields(agents: Choice, numbers: Choice) -> [Field; 4] {
     [
-        Field::new("agent", "If this agent", Input::Select(changed)),
+        Field::new("agent", "If this agent", Input::Choice(agents.clone()))
+            .help("Empty: no change of an agent."),
         Field::new(
             "enabled",
             "were",
             Input::Select(choices(&[("true", "enabled"), ("false", "disabled")])),
         ),
-        Field::new("number", "and if this number", Input::Select(moved)),
-        Field::new("holder", "were assigned to", Input::Select(holders))
-            .help("Leave both unchanged to compare with today's settings."),
+        Field::new("number", "and if this number", Input::Choice(numbers))
+            .help("Empty: no change of a number."),
+        Field::new("holder", "were assigned to", Input::Choice(agents)).help("Empty: to no agent."),
     ]
 }
 
-/// The supposed change, as the API takes it.
-fn changes(supposed: &Value) -> Value {
+/// Routes the calls of the last week again with the supposed change.
+async fn replay(visitor: &Visitor, supposed: &Value, now: Moment) -> Result<Value, BackendRefusal> {
+    let client = &visitor.client;
+    let agent =
+        async |field| choice::chosen(client, Kind::Agent, field, text(supposed, field)).await;
     let mut changes = json!({});
-    let given = |name: &str| Some(text(supposed, name)).filter(|text| !text.is_empty());
-    if let Some(agent) = given("agent") {
+    if let Some(agent) = agent("agent").await? {
         let enabled = text(supposed, "enabled") != "false";
         changes["agents"] = json!([{"id": agent, "enabled": enabled}]);
     }
-    if let Some(number) = given("number") {
-        let holder = given("holder").filter(|holder| *holder != NO_AGENT);
+    let number = text(supposed, "number");
+    if !number.is_empty() {
+        let holder = agent("holder").await?;
         changes["numbers"] = json!([{"phone_number": number, "agent_id": holder}]);
     }
-    changes
+
+    let body = json!({"start_date": written(now - WEEK), "limit": MOST_CALLS, "changes": changes});
+    client.ask("/phone/sip/route-replay", &body).await
 }
 
 /// Calls that would have gone to another agent, each with both.
-fn moved(visitor: &Visitor, replayed: &Value, agents: &Value) -> Markup {
+fn moved(visitor: &Visitor, replayed: &Value, names: &Names) -> Markup {
     let count = |field: &str| replayed[field].as_u64().unwrap_or_default();
     let columns = ["Call", "From", "To", "Went to", "Would go to"];
 
@@ -189,8 +186,8 @@ fn moved(visitor: &Visitor, replayed: &Value, agents: &Value) -> Markup {
                 html! { a.row href=(page) { (time(text(call, "started_at"))) } },
                 html! { (text(call, "from_number")) },
                 html! { (text(call, "to_number")) },
-                outcome(visitor, &call["before"], agents),
-                outcome(visitor, &call["after"], agents),
+                outcome(visitor, &call["before"], names),
+                outcome(visitor, &call["after"], names),
             ]
         })
         .collect();

@@ -9,9 +9,10 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, stream};
 
+use super::backend::parameter;
 use super::board::{Boards, Part, Place};
+
 use super::page::ErrorPage;
-use super::resource::parameter;
 use super::visitor::Visitor;
 use crate::api::{Api, dashboard_session};
 

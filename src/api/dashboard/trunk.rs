@@ -17,10 +17,10 @@ use super::board::{Boards, Part};
 use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, copied, findings, lines, moment, table, time};
 use super::fields::{Field, Filled, Input, changes, choices};
+use super::form_page::{done, form_of, refusal, shown_status};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
-use super::resource::{done, form_of, refusal, shown_status};
 use super::stream::{self, Looked, Shown};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::Api;
@@ -363,7 +363,7 @@ pub(super) async fn update(
         refused.as_ref(),
     );
     let content = html! {
-        @if !is_current { (super::resource::conflict(&differing)) }
+        @if !is_current { (super::form_page::conflict(&differing)) }
         div.edit { div { (parts(&api, visitor, &trunk).await?) } div { (edit) } }
     };
     Ok((status, shown(visitor, &content)).into_response())

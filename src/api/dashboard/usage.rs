@@ -5,13 +5,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::backend::{items, query, text};
-use super::calls::agent_name;
+use super::backend::{items, parameter, query, text};
 use super::chart::{Bar, bars};
 use super::document::{duration, table};
+
 use super::frame::{Section, headed};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
-use super::resource::parameter;
 use super::visitor::Visitor;
 
 /// Parts by which usage is shown, as the API names them, and their titles.
@@ -27,11 +27,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     let (part, title) = part(raw.as_deref());
     let asked = query(&[("group_by", part)]);
     let usage = visitor.client.get(&format!("/phone/usage{asked}")).await?;
-    let agents = visitor.client.get("/phone?limit=100").await?;
-    let trunks = visitor
-        .client
-        .get("/phone/sip/outbound-trunks?limit=100")
-        .await?;
+    let names = Names::mentioned(&visitor.client, items(&usage), &["agent_id", "trunk_id"]).await?;
     let inbound_trunk = super::trunk::found(&visitor).await?;
 
     let heading = html! {
@@ -40,8 +36,8 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     };
 
     let name = |item: &Value| match part {
-        "agent" => agent_name(&agents, text(item, "agent_id")),
-        "trunk" => trunk_name(&trunks, inbound_trunk.as_ref(), text(item, "trunk_id")),
+        "agent" => names.shown(text(item, "agent_id")),
+        "trunk" => trunk_name(&names, inbound_trunk.as_ref(), text(item, "trunk_id")),
         _ => html! { (text(item, part)) },
     };
 
@@ -112,15 +108,12 @@ fn chart(days: &[Value]) -> Markup {
     bars("Calls by day", &all, [end(days.first()), end(days.last())])
 }
 
-/// Name of a trunk of the org.
-fn trunk_name(outbound: &Value, inbound: Option<&Value>, id: &str) -> Markup {
-    let named = items(outbound).iter().find(|trunk| text(trunk, "id") == id);
-    match named {
-        Some(trunk) => html! { (text(trunk, "name")) },
-        None if id.is_empty() => html! { span.soft { "none" } },
-        None if inbound.is_some_and(|trunk| text(trunk, "id") == id) => html! { "Inbound trunk" },
-        // One that was deleted, or isn't among those that were read.
-        None => html! { span.soft { "another" } },
+/// Name of a trunk of the org. The inbound trunk has none.
+fn trunk_name(names: &Names, inbound: Option<&Value>, id: &str) -> Markup {
+    let is_inbound = inbound.is_some_and(|trunk| text(trunk, "id") == id);
+    match is_inbound && !id.is_empty() {
+        true => html! { "Inbound trunk" },
+        false => names.shown(id),
     }
 }
 
@@ -132,16 +125,14 @@ mod tests {
 
     #[test]
     fn a_trunk_that_is_gone_is_not_taken_for_the_inbound_one() {
-        let outbound = json!({"items": [{"id": "o", "name": "Carrier"}]});
         let inbound = json!({"id": "i"});
         for (id, inbound, shown) in [
-            ("o", Some(&inbound), "Carrier"),
             ("i", Some(&inbound), "Inbound trunk"),
-            ("gone", Some(&inbound), "another"),
-            ("i", None, "another"),
+            ("gone", Some(&inbound), "deleted"),
+            ("i", None, "deleted"),
             ("", Some(&inbound), "none"),
         ] {
-            let name = trunk_name(&outbound, inbound, id).into_string();
+            let name = trunk_name(&Names::default(), inbound, id).into_string();
             assert!(name.contains(shown), "{id}: {name}");
         }
     }

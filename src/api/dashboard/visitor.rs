@@ -105,6 +105,11 @@ impl Visitor {
         text.and_then(id).ok_or_else(ErrorPage::not_found)
     }
 
+    /// Returns a word in the page's path; empty without one.
+    pub(super) fn word(&self, parameter: &str) -> &str {
+        self.named.text(parameter).unwrap_or_default()
+    }
+
     /// Checks that the person may change things.
     ///
     /// # Errors
@@ -214,11 +219,6 @@ impl SubmittedForm {
     /// First value of a field; empty without one.
     pub(super) fn text<'f>(&'f self, name: &'f str) -> &'f str {
         self.fields.text(name)
-    }
-
-    /// All values of a field.
-    pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
-        self.fields.values(name)
     }
 }
 

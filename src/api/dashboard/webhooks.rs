@@ -10,8 +10,9 @@ use super::document::{Tone, badge, card, spaced, table, time, time_or};
 use super::fields::{Field, Input};
 use super::forms::{danger, token};
 use super::frame::{Section, headed};
+use super::names::Names;
 use super::page::{ErrorPage, Html};
-use super::resource::{Action, Resource};
+use super::resource::{Action, Beside, Resource};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::phone::EVENT_TYPES;
 
@@ -27,8 +28,10 @@ pub(super) const WEBHOOKS: Resource = Resource {
     columns: &["Address", "State", "Events", "Description"],
     cells,
     name: |webhook| text(webhook, "url").to_owned(),
+    mentions: &[],
     needs: &[],
     needs_of_one: &["/webhooks/{id}/deliveries?limit=50"],
+    choices: &[],
     fields,
     changeable: fields,
     tidy: |_| {},
@@ -40,7 +43,8 @@ pub(super) const WEBHOOKS: Resource = Resource {
         method: Method::POST,
         api: "/webhooks/{id}/rotate-secret",
         named: None,
-        body: |_| json!({}),
+        choice: None,
+        body: |_, _| json!({}),
         secret: Some((
             "secret",
             "This is the new secret. Events are signed with the old one as well for a while.",
@@ -48,7 +52,7 @@ pub(super) const WEBHOOKS: Resource = Resource {
     }],
 };
 
-fn cells(_: &Visitor, webhook: &Value, _: &[Value]) -> Vec<Markup> {
+fn cells(_: &Visitor, webhook: &Value, _: &Names) -> Vec<Markup> {
     let types = webhook["types"].as_array().map_or(0, Vec::len);
     vec![
         html! { code { (text(webhook, "url")) } },
@@ -78,9 +82,9 @@ fn fields(_: &[Value]) -> Vec<Field> {
     ]
 }
 
-fn beside(visitor: &Visitor, webhook: &Value, needs: &[Value]) -> Markup {
+fn beside(visitor: &Visitor, webhook: &Value, beside: &Beside) -> Markup {
     let none = Value::Null;
-    let deliveries = needs.first().unwrap_or(&none);
+    let deliveries = beside.needs.first().unwrap_or(&none);
     let columns = ["Event", "State", "Last answer", "Created"];
     let rows: Vec<_> = items(deliveries)
         .iter()

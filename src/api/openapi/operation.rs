@@ -201,13 +201,8 @@ impl<'g> Operation<'g> {
         self
     }
 
-    /// Requires an org key with the scope.
-    pub(in crate::api) fn org(self, scope: &str) -> Self {
-        self.org_with(&[scope])
-    }
-
     /// Requires an org key with all of the scopes.
-    pub(in crate::api) fn org_with(self, scopes: &[&str]) -> Self {
+    pub(in crate::api) fn org(self, scopes: &[&str]) -> Self {
         self.credentials(json!([{"orgKey": scopes}]))
             .may_refuse(&[403])
     }
@@ -228,10 +223,12 @@ impl<'g> Operation<'g> {
         self.credentials(json!([{"embedToken": []}]))
     }
 
-    /// Requires an org key with the scope, or the session token of the runtime.
-    pub(in crate::api) fn org_or_session(self, scope: &str) -> Self {
-        self.credentials(json!([{"orgKey": [scope]}, {"sessionToken": []}]))
-            .may_refuse(&[403])
+    /// Takes the session token of the runtime too, in place of a key.
+    pub(in crate::api) fn or_session(mut self) -> Self {
+        if let Some(schemes) = self.value["security"].as_array_mut() {
+            schemes.push(json!({"sessionToken": []}));
+        }
+        self
     }
 
     /// Requires no credential.

@@ -126,10 +126,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Text about the contact for the agent.",
         r#""Asked about opening hours yesterday.""#,
     ),
+    ("code", "The six digits that the call spoke.", r#""407190""#),
     (
-        "code",
-        "The six digits that the call to the number spoke.",
-        r#""407190""#,
+        "concurrent_calls",
+        "Calls at once, in both directions.",
+        "30",
     ),
     (
         "confirm",
@@ -138,11 +139,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("confirmed", "Whether an answer is certain.", ""),
     ("contact", "The contact.", ""),
-    (
-        "contact_id",
-        "The contact's id; `null` if the call has none.",
-        "",
-    ),
+    ("contact_id", "The contact's id; `null` without one.", ""),
     ("contacts", "Number of contacts.", ""),
     ("contacts_days", "Days for which contacts are kept.", "365"),
     ("country", "A country's ISO 3166 code.", r#""GB""#),

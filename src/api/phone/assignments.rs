@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::destinations::DestinationView;
 use super::outbound_trunks::OutboundTrunkView;
-use super::{OF_ORG, READ, WRITE, agents};
+use super::{OF_ORG, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf};
@@ -125,7 +125,6 @@ pub(crate) async fn config(
     named: Named,
     query: Query,
 ) -> Result<Tagged<ConfigView>, ApiError> {
-    caller.needs(READ)?;
     let agent = agents::find(&api, &caller, &named).await?;
     query.finish()?;
     view(&api, &caller, agent.id).await
@@ -140,7 +139,6 @@ pub(crate) async fn set_inbound_numbers(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<ConfigView>, ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let ids = numbers(body.fields()?)?;
@@ -161,7 +159,6 @@ pub(crate) async fn add_inbound_number(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<ConfigView>, ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let id = number(body.fields()?)?;
@@ -181,7 +178,6 @@ pub(crate) async fn remove_inbound_number(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let id = named.id("number_id", Kind::Number)?;
     let version = version.versions()?;
@@ -201,7 +197,6 @@ pub(crate) async fn set_outbound_trunk(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<ConfigView>, ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let trunk = trunk(body.fields()?)?;

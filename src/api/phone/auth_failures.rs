@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use trunkline_store::{AuthFailure, auth_failures};
 use uuid::Uuid;
 
-use super::{OF_ORG, READ, inbound_trunk};
+use super::{OF_ORG, inbound_trunk};
 use crate::api::caller::Caller;
 use crate::api::field_type::shown;
 use crate::api::operations::Operations;
@@ -84,7 +84,6 @@ pub(crate) async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<AuthFailureView>, ApiError> {
-    caller.needs(READ)?;
     inbound_trunk::find(&api, &caller).await?;
     let source = query.read("source", |text| match text.parse::<IpAddr>() {
         Ok(ip) => Ok(ip.to_canonical().to_string()),

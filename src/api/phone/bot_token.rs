@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{BotToken, Password, bot_tokens};
 
-use super::{OF_ORG, READ, WRITE};
+use super::OF_ORG;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::idempotency::once;
@@ -88,7 +88,6 @@ pub(super) async fn show(
     caller: Caller,
     query: Query,
 ) -> Result<Json<BotTokenView>, ApiError> {
-    caller.needs(READ)?;
     let org = caller.org;
     let token = api
         .read_inline(move |tx| bot_tokens::of_org(tx, org))
@@ -103,7 +102,6 @@ pub(super) async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Json<NewBotTokenView>), ApiError> {
-    caller.needs(WRITE)?;
     body.empty()?;
     let auth_token = new_token();
     let secret = Password::new(auth_token.clone());
@@ -124,7 +122,6 @@ pub(super) async fn promote(
     caller: Caller,
     body: Body,
 ) -> Result<Json<BotTokenView>, ApiError> {
-    caller.needs(WRITE)?;
     body.empty()?;
     let token = api.write(move |tx, now| bot_tokens::promote(tx, caller.org, now));
     Ok(Json(token.await?.into()))
@@ -136,7 +133,6 @@ pub(super) async fn delete(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     query.finish()?;
     api.write(move |tx, now| bot_tokens::delete(tx, caller.org, now))
         .await?;

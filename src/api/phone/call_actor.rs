@@ -7,10 +7,8 @@ use trunkline_calls::token::{self, SessionTokens};
 use trunkline_store::{Acting, Actor, ActorKind, Error, Kind, calls};
 use uuid::Uuid;
 
-use crate::api::caller::{Caller, credential};
+use crate::api::caller::{Caller, Credential, Operator, credential};
 use crate::api::connection_limiter::Proof;
-use crate::api::idempotency::Credential;
-use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, dashboard_session};
@@ -75,7 +73,6 @@ impl FromRequestParts<Api> for CallActor {
         let is_org = by_cookie || Operator::of(parts).is_some();
         if is_org || !credential(parts, REQUIRED)?.starts_with(token::PREFIX) {
             let caller = Caller::from_request_parts(parts, api).await?;
-            caller.needs("calls:write")?;
             let (org, id) = (caller.org, caller.key_id());
             return Ok(Self {
                 org,

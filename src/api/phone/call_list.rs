@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::OF_CALLS;
 use super::call_export::CallExport;
 use super::call_filters::{CallFilters, OLD_NUMBER, OLD_NUMBER_NOTICE};
-use super::calls::{CallView, SCOPE, from_memory, kept};
+use super::calls::{CallView, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::export::{self, ExportFormat, ExportRows as _};
 use crate::api::feed_page::FeedPaging;
@@ -80,7 +80,6 @@ pub(crate) async fn list(
     headers: HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
-    caller.needs(SCOPE)?;
     let notice = query.has(OLD_NUMBER).then_some(OLD_NUMBER_NOTICE);
     let given = CallFilters::read(&mut query);
     if let Some(format) = ExportFormat::wanted(&headers) {

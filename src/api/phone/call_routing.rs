@@ -9,7 +9,7 @@ use trunkline_store::{Call, Explained, Kind, attempts, explained};
 use uuid::Uuid;
 
 use super::OF_CALLS;
-use super::calls::{SCOPE, find};
+use super::calls::find;
 use crate::api::caller::Caller;
 use crate::api::operations::Operations;
 use crate::api::path::Named;
@@ -35,7 +35,6 @@ pub(crate) async fn routing(
     named: Named,
     query: Query,
 ) -> Result<Json<Explanation>, ApiError> {
-    caller.needs(SCOPE)?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;

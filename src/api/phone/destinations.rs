@@ -18,7 +18,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::sip_uri::{SIP_URI, may_call};
-use super::{OF_ORG, READ, WRITE, agents};
+use super::{OF_ORG, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Choice, FieldType as _, ID, NAME, NUMBER, Text};
@@ -173,7 +173,6 @@ pub(crate) async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Tagged<DestinationView>), ApiError> {
-    caller.needs(WRITE)?;
     let new = described(body.fields()?)?;
     may_call(&api, caller.org, uri_of(VALUE, &new.target)).await?;
     let made = api
@@ -188,7 +187,6 @@ pub(crate) async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<DestinationView>, ApiError> {
-    caller.needs(READ)?;
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "transfer-destinations", narrow);
     query.finish()?;
@@ -210,7 +208,6 @@ pub(crate) async fn one(
     named: Named,
     query: Query,
 ) -> Result<Tagged<DestinationView>, ApiError> {
-    caller.needs(READ)?;
     let destination = find(&api, &caller, &named).await?;
     query.finish()?;
     Ok(Tagged::new(destination.into()))
@@ -225,7 +222,6 @@ pub(crate) async fn update(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<DestinationView>, ApiError> {
-    caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let change = change(body.fields()?, &destination.target)?;
@@ -251,7 +247,6 @@ pub(crate) async fn delete(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     query.finish()?;
@@ -269,7 +264,6 @@ pub(crate) async fn of_agent(
     named: Named,
     mut query: Query,
 ) -> Result<Page<DestinationView>, ApiError> {
-    caller.needs(READ)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "agent-transfer-destinations", narrow);
@@ -302,7 +296,6 @@ pub(crate) async fn assign(
     version: IfMatch,
     body: Body,
 ) -> Result<(StatusCode, Tagged<DestinationView>), ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?.id;
     let version = version.versions()?;
     let assigned = assigned(body.fields()?)?;
@@ -336,7 +329,6 @@ pub(crate) async fn unassign(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let destination = find(&api, &caller, &named).await?;
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
-use super::{OF_ORG, READ};
+use super::OF_ORG;
 use crate::api::caller::Caller;
 use crate::api::operations::Operations;
 use crate::api::query::Query;
@@ -25,7 +25,6 @@ pub(crate) async fn show(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Report>, ApiError> {
-    caller.needs(READ)?;
     let sip = &api.config().sip;
     let endpoint = sip.endpoint();
     let realm = sip.realm();

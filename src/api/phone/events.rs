@@ -17,10 +17,9 @@ use trunkline_store::{Event, EventType, events};
 use uuid::Uuid;
 
 use super::OF_CALLS;
-use crate::api::caller::{Caller, StreamCaller};
+use crate::api::caller::{Caller, STREAMS, StreamCaller};
 use crate::api::field_type::Choice;
 use crate::api::operations::Operations;
-use crate::api::operator;
 use crate::api::query::Query;
 use crate::api::streams::{Full, StreamLimits, StreamPermit};
 use crate::api::{Api, ApiError};
@@ -85,7 +84,6 @@ pub(crate) async fn stream(
     headers: HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
-    caller.caller.needs(SCOPE)?;
     let types = query.read("types", types);
     for kind in types.iter().flatten() {
         caller.caller.needs(scope(*kind))?;
@@ -150,7 +148,7 @@ fn seat(api: &Api, caller: &StreamCaller) -> Result<StreamPermit, ApiError> {
     };
     let org = caller.caller.org;
     let entered = match caller.is_operators() {
-        true => api.streams().enter_operator(org, operator::STREAMS),
+        true => api.streams().enter_operator(org, STREAMS),
         false => api.streams().enter(org, caller.key(), most),
     };
 

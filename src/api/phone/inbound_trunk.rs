@@ -19,7 +19,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
-use super::{CALLS_AT_ONCE, OF_ORG, READ, WRITE};
+use super::{CALLS_AT_ONCE, OF_ORG, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Bool, Choice, ListOf, NAME, NETWORK, NUMBER, Parsed};
@@ -280,7 +280,6 @@ pub(crate) async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Tagged<InboundTrunkView>), ApiError> {
-    caller.needs(WRITE)?;
     let mut settings = new_trunk(body.fields()?)?;
     check_addresses(&api, &caller, None, &settings)?;
     note_operator(&caller, &mut settings);
@@ -314,7 +313,6 @@ pub(crate) async fn show(
     caller: Caller,
     query: Query,
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
-    caller.needs(READ)?;
     let trunk = find(&api, &caller).await?;
     query.finish()?;
     Ok(Tagged::new(InboundTrunkView::new(&api, &caller, trunk)))
@@ -328,7 +326,6 @@ pub(crate) async fn update(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
-    caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let version = version.versions()?;
     let mut change = change(body.fields()?)?;
@@ -351,7 +348,6 @@ pub(crate) async fn delete(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
     let version = version.versions()?;
     query.finish()?;
@@ -369,7 +365,6 @@ pub(crate) async fn add_numbers(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
-    caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
     let version = version.versions()?;
     let numbers = more_numbers(body.fields()?)?;
@@ -390,7 +385,6 @@ pub(crate) async fn remove_number(
     version: IfMatch,
     query: Query,
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
-    caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let number = named
         .text("phone_number")
@@ -414,7 +408,6 @@ pub(crate) async fn sync(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<SyncedView>, ApiError> {
-    caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
     let version = version.versions()?;
     body.empty()?;
@@ -439,7 +432,6 @@ pub(crate) async fn rotate_credentials(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
-    caller.needs(WRITE)?;
     must_exist(&api, &caller).await?;
     let version = version.versions()?;
     body.empty()?;

@@ -24,6 +24,7 @@ mod inbound_trunk;
 mod legs;
 mod media_reach;
 mod media_rows;
+mod names;
 mod numbers;
 mod old_credentials;
 mod outbound_call;
@@ -56,7 +57,7 @@ pub(super) use transfer_view::TransferView;
 
 use super::audit;
 use super::operations::Operations;
-use scopes::{OF_CALLS, OF_ORG, READ, WRITE};
+use scopes::{ASKS, ASKS_OF_CALLS, OF_CALLS, OF_ORG, READ, WRITE};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     agents::operations(api);
@@ -72,6 +73,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     explain::operations(api);
     hold::operations(api);
     inbound_trunk::operations(api);
+    names::operations(api);
     numbers::operations(api);
     old_credentials::operations(api);
     outbound_call::operations(api);

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::sip_uri::may_name;
 use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
-use super::{CALLS_AT_ONCE, OF_ORG, READ, WRITE};
+use super::{CALLS_AT_ONCE, OF_ORG};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{
@@ -245,7 +245,6 @@ pub(crate) async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Tagged<OutboundTrunkView>), ApiError> {
-    caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
 
     let host = new.peer.iter();
@@ -264,7 +263,6 @@ pub(crate) async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<OutboundTrunkView>, ApiError> {
-    caller.needs(READ)?;
     let narrow = [
         query.text("name"),
         query.one_of("transport", &["udp", "tcp", "tls"]),
@@ -285,7 +283,6 @@ pub(crate) async fn one(
     named: Named,
     query: Query,
 ) -> Result<Tagged<OutboundTrunkView>, ApiError> {
-    caller.needs(READ)?;
     let trunk = find(&api, &caller, &named).await?;
     query.finish()?;
     Ok(Tagged::new(OutboundTrunkView::seen(&api, trunk)))
@@ -300,7 +297,6 @@ pub(crate) async fn update(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<OutboundTrunkView>, ApiError> {
-    caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let change = change(body.fields()?)?;
@@ -319,7 +315,6 @@ pub(crate) async fn delete(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     query.finish()?;

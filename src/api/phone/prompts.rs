@@ -15,7 +15,7 @@ use trunkline_net::media::{Clip, wav};
 use trunkline_store::{Kind, Prompt, prompts};
 use uuid::Uuid;
 
-use super::{OF_ORG, READ, WRITE};
+use super::OF_ORG;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{NAME, Parsed};
@@ -113,7 +113,6 @@ pub(crate) async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Json<PromptView>), ApiError> {
-    caller.needs(WRITE)?;
     let NewPrompt { name, file } = described(body.fields()?)?;
     let clip = converted(file).await?;
     let made = api
@@ -128,7 +127,6 @@ pub(crate) async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<PromptView>, ApiError> {
-    caller.needs(READ)?;
     let narrow = [query.text("name"), None];
     let paging = Paging::read(&mut query, "prompts", narrow);
     query.finish()?;
@@ -144,7 +142,6 @@ pub(crate) async fn one(
     named: Named,
     query: Query,
 ) -> Result<Json<PromptView>, ApiError> {
-    caller.needs(READ)?;
     let id = named.id("prompt_id", Kind::Prompt)?;
     let prompt = api
         .read_inline(move |tx| prompts::by_id(tx, caller.org, id))
@@ -161,7 +158,6 @@ pub(crate) async fn audio(
     named: Named,
     query: Query,
 ) -> Result<Response, ApiError> {
-    caller.needs(READ)?;
     let id = named.id("prompt_id", Kind::Prompt)?;
     // Not inline: a minute of audio is too much for the thread of the request.
     let audio = api
@@ -184,7 +180,6 @@ pub(crate) async fn delete(
     named: Named,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(WRITE)?;
     let id = named.id("prompt_id", Kind::Prompt)?;
     // An unknown prompt is 404, whatever the query.
     api.read_inline(move |tx| prompts::by_id(tx, caller.org, id))

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::OF_CALLS;
 use super::call_routing::{attempts, decision, mismatch};
-use super::calls::{SCOPE, find};
+use super::calls::find;
 use super::commands::trace::{ReadTrace, read_relayed};
 use super::legs::{Message as Leg, messages_here};
 use super::media_reach::unreachable;
@@ -33,9 +33,10 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, accept};
 use crate::explain::attempts::sentence;
+use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent};
+use crate::explain::ladder_svg::svg;
 use crate::traces::pcap;
-use crate::traces::show::{Rung, ladder, summary};
-use crate::traces::svg::svg;
+use crate::traces::show::summary;
 use crate::traces::tag_mask::hide_tags;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
@@ -87,7 +88,7 @@ struct MessageView {
     leg: &'static str,
     /// `received` or `sent`, as the daemon sees it.
     direction: &'static str,
-    transport: &'static str,
+    transport: String,
     source: String,
     destination: String,
     summary: String,
@@ -127,7 +128,6 @@ pub(crate) async fn show(
     named: Named,
     query: Query,
 ) -> Result<Response, ApiError> {
-    caller.needs(SCOPE)?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
@@ -164,22 +164,23 @@ pub(crate) async fn show(
 
         TraceFormat::Text => {
             let decided = decided(&api, &call, &trace).await?;
-            let text = ladder(&rungs(&trace.messages, &decided));
+            let text = ladder(&trace.messages, &decided).text();
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
 
         TraceFormat::Svg => {
             let decided = decided(&api, &call, &trace).await?;
-            let picture = svg(&rungs(&trace.messages, &decided));
+            let picture = svg(&ladder(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
 
         TraceFormat::Json => {
             let decided = decided(&api, &call, &trace).await?;
+            let rungs = ladder(&trace.messages, &decided).rungs.into_iter();
             Json(TraceView {
                 call_id: call.id,
                 complete: trace.is_complete,
-                items: items(&trace.messages, &decided),
+                items: rungs.map(ItemView::from).collect(),
             })
             .into_response()
         }
@@ -278,49 +279,47 @@ fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     refused.collect()
 }
 
-/// Merges messages and decisions. A decision at the time of a message comes after it, because it follows from it.
-fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
-    let messages = legs.iter().map(|leg| Rung {
-        at: leg.captured.at,
-        leg: Some((leg.name, leg.is_sent)),
-        text: summary(&leg.captured.octets, leg.is_sent),
+/// Merges messages and decisions.
+fn ladder(legs: &[Leg], decided: &[(Moment, String)]) -> Ladder {
+    let messages = legs.iter().map(|leg| {
+        let captured = &leg.captured;
+        Rung {
+            at: captured.at,
+            content: RungContent::Message(Box::new(Passed {
+                peer: Party::named(leg.name),
+                is_sent: leg.is_sent,
+                summary: summary(&captured.octets, leg.is_sent),
+                transport: captured.transport.as_str().to_owned(),
+                source: captured.source.to_string(),
+                destination: captured.target.to_string(),
+                text: String::from_utf8_lossy(&captured.octets).into_owned(),
+            })),
+        }
     });
     let decisions = decided.iter().map(|(at, text)| Rung {
         at: at.as_micros(),
-        leg: None,
-        text: text.clone(),
+        content: RungContent::Decision(text.clone()),
     });
-    // Messages first: the sort is stable, and keeps them before a decision of the same time.
-    let mut rungs: Vec<Rung> = messages.chain(decisions).collect();
-    rungs.sort_by_key(|rung| rung.at);
-    rungs
+    Ladder::new(messages.chain(decisions).collect())
 }
 
-fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
-    let messages = legs.iter().map(|leg| {
-        let captured = &leg.captured;
-        let view = MessageView {
-            at: written(Moment::from_micros(captured.at)),
-            leg: leg.name,
-            direction: if leg.is_sent { "sent" } else { "received" },
-            transport: captured.transport.as_str(),
-            source: captured.source.to_string(),
-            destination: captured.target.to_string(),
-            summary: summary(&captured.octets, leg.is_sent),
-            text: String::from_utf8_lossy(&captured.octets).into_owned(),
-        };
-        (captured.at, ItemView::Message { message: view })
-    });
-
-    let decisions = decided.iter().map(|(at, text)| {
-        let view = ItemView::Decision {
-            at: written(*at),
-            text: text.clone(),
-        };
-        (at.as_micros(), view)
-    });
-    let mut items: Vec<(u64, ItemView)> = messages.chain(decisions).collect();
-    items.sort_by_key(|(at, _)| *at);
-
-    items.into_iter().map(|(_, item)| item).collect()
+impl From<Rung> for ItemView {
+    fn from(rung: Rung) -> Self {
+        let at = written(Moment::from_micros(rung.at));
+        match rung.content {
+            RungContent::Decision(text) => Self::Decision { at, text },
+            RungContent::Message(message) => Self::Message {
+                message: MessageView {
+                    at,
+                    leg: message.peer.name(),
+                    direction: if message.is_sent { "sent" } else { "received" },
+                    transport: message.transport,
+                    source: message.source,
+                    destination: message.destination,
+                    summary: message.summary,
+                    text: message.text,
+                },
+            },
+        }
+    }
 }

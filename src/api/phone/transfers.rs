@@ -28,7 +28,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         "Transfers the caller to a destination of the agent; the call shows the outcome",
         |op| {
             let body = read_by(read_request);
-            let op = op.org_or_session("calls:write");
+            let op = op.or_session();
             op.body(body).may_refuse(&[503]).gives::<TransferView>(202)
         },
     );

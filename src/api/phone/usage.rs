@@ -5,7 +5,6 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::OF_CALLS;
-use super::calls::SCOPE;
 use crate::api::caller::Caller;
 use crate::api::operations::Operations;
 use crate::api::query::Query;
@@ -28,7 +27,6 @@ pub(crate) async fn show(
     headers: HeaderMap,
     query: Query,
 ) -> Result<Response, ApiError> {
-    caller.needs(SCOPE)?;
     let asked = UsageRequest::read(query, &headers, api.now())?;
     let rows = api
         .read_of(caller.org, move |tx| {

@@ -28,7 +28,7 @@ use crate::api::operations::Operations;
 use crate::api::query::text_schema;
 use crate::config::Config;
 use crate::webhooks::{Target, new_secret};
-use own::{OF_ORG, SCOPE, TAG, find};
+use own::{OF_ORG, TAG, find};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let config = api.config();
@@ -178,7 +178,6 @@ async fn create(
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Tagged<SecretView>), ApiError> {
-    caller.needs(SCOPE)?;
     let new = new_webhook(api.config(), body.fields()?)?;
     let made = api
         .write(move |tx, now| webhooks::create(tx, caller.org, &new, &new_secret(), now))
@@ -192,7 +191,6 @@ async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<WebhookView>, ApiError> {
-    caller.needs(SCOPE)?;
     let narrow = [query.switch("enabled"), query.text("url")];
     let paging = Paging::read(&mut query, "webhooks", narrow);
     query.finish()?;
@@ -208,7 +206,6 @@ async fn one(
     named: Named,
     query: Query,
 ) -> Result<Tagged<WebhookView>, ApiError> {
-    caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     query.finish()?;
     Ok(Tagged::new(webhook.into()))
@@ -222,7 +219,6 @@ async fn update(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<WebhookView>, ApiError> {
-    caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let change = change(api.config(), body.fields()?)?;
@@ -240,7 +236,6 @@ async fn delete(
     version: IfMatch,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     query.finish()?;
@@ -258,7 +253,6 @@ async fn rotate(
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<SecretView>, ApiError> {
-    caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     body.empty()?;

@@ -8,13 +8,13 @@ use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
 /// Scope that every endpoint here requires.
-pub(super) const SCOPE: &str = "webhooks:write";
+const SCOPE: &str = "webhooks:write";
 /// Tag of the operations in the document.
 pub(super) const TAG: &str = "Webhooks";
 /// Operations on webhooks.
 pub(super) const OF_ORG: Audience = Audience::Org {
-    read: SCOPE,
-    write: SCOPE,
+    read: &[SCOPE],
+    write: &[SCOPE],
 };
 
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiError> {

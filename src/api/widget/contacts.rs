@@ -1,7 +1,6 @@
 //! `/widget/contacts`: an org's contacts; `/widget/contacts/{contact_id}`: one as the org's own systems see and change it, including what is kept for
 //! its agents.
 
-use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +8,7 @@ use serde_json::{Map, Value};
 use trunkline_store::{Contact, ContactSearch, Kind, of_contact};
 
 use super::OF_ORG;
-use super::authenticate::{self, SCOPE};
+use super::authenticate;
 use super::me::ContactView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
@@ -18,6 +17,7 @@ use crate::api::operations::Operations;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
@@ -52,7 +52,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         show,
         "showContact",
         "A contact with all its data",
-        |op| op.gives::<WholeContactView>(200),
+        |op| op.gives_versioned::<WholeContactView>(),
     );
 
     of.patch(
@@ -62,7 +62,9 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         "Updates the contact: `null` clears a detail, absent fields are unchanged",
         |op| {
             let body = read_by(authenticate::changed);
-            op.body(body).gives::<WholeContactView>(200)
+            op.of_version()
+                .body(body)
+                .gives_versioned::<WholeContactView>()
         },
     );
 }
@@ -76,6 +78,12 @@ pub(super) struct WholeContactView {
     chat_context: Option<String>,
     mcp_access: Option<Map<String, Value>>,
     http_action_overrides: Option<Map<String, Value>>,
+}
+
+impl HasVersion for WholeContactView {
+    fn version(&self) -> &str {
+        &self.contact.updated_at
+    }
 }
 
 impl From<Contact> for WholeContactView {
@@ -95,7 +103,6 @@ pub(super) async fn list(
     caller: Caller,
     mut query: Query,
 ) -> Result<Page<ContactView>, ApiError> {
-    caller.needs(SCOPE)?;
     let search: ContactSearch = ["external_id", "email", "phone"].map(|name| query.text(name));
     let paging = Paging::read(&mut query, "contacts", search);
     query.finish()?;
@@ -110,11 +117,10 @@ pub(super) async fn show(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<WholeContactView>, ApiError> {
-    caller.needs(SCOPE)?;
+) -> Result<Tagged<WholeContactView>, ApiError> {
     let contact = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(contact.into()))
+    Ok(Tagged::new(contact.into()))
 }
 
 /// `PATCH /widget/contacts/{contact_id}`: absent leaves a detail, `null` clears it, a value replaces it.
@@ -122,16 +128,17 @@ pub(super) async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<WholeContactView>, ApiError> {
-    caller.needs(SCOPE)?;
+) -> Result<Tagged<WholeContactView>, ApiError> {
     let contact = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let details = authenticate::changed(body.fields()?)?;
     let contacts = api.store().contacts();
     let changed = contacts
-        .update(caller.org, contact.id, &details, api.now())
+        .update(caller.org, contact.id, &details, version, api.now())
         .await?;
-    Ok(Json(changed.into()))
+    Ok(Tagged::new(changed.into()))
 }
 
 /// Returns the contact that the path names.

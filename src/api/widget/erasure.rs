@@ -6,30 +6,28 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{
-    Conflict, Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Wrong, erasures, of_contact,
+    Conflict, Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Tx, Versioned, Wrong,
+    erasures, of_contact,
 };
 use uuid::Uuid;
 
-use super::{OF_ORG, authenticate};
+use super::authenticate;
 use crate::api::caller::Caller;
-use crate::api::operations::Operations;
+use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Widget contacts", OF_ORG);
+    let mut of = api.area("Widget contacts", OF_ERASURES);
     of.delete(
         "/widget/contacts/{contact_id}",
         erase,
         "eraseContact",
         "Erases a contact and all its data; answers the state of the erasure, or its receipt",
-        |op| {
-            op.org_with(&SCOPES)
-                .may_refuse(&[409])
-                .gives::<ErasureView>(200)
-        },
+        |op| op.of_version().may_refuse(&[409]).gives::<ErasureView>(200),
     );
 
     of.get(
@@ -42,7 +40,10 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// Scopes of everything that an erasure changes.
-pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:write", "handoff:write"];
+const OF_ERASURES: Audience = Audience::Org {
+    read: &[authenticate::SCOPE],
+    write: &[authenticate::SCOPE, "calls:write", "handoff:write"],
+};
 
 /// Copies that an erasure can't reach.
 const OUT_OF_REACH: [&str; 6] = [
@@ -204,13 +205,11 @@ pub(super) async fn erase(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     query: Query,
 ) -> Result<Json<ErasureView>, ApiError> {
-    for scope in SCOPES {
-        caller.needs(scope)?;
-    }
-
     let id = named.id("contact_id", Kind::Contact)?;
+    let version = version.versions()?;
     let contact = match api.store().contacts().by_id(caller.org, id).await {
         Ok(contact) => contact,
         // The contact is gone: a repeated request shows the erasure that deleted it.
@@ -238,9 +237,16 @@ pub(super) async fn erase(
         return Err(Conflict::ContactOnCall.into());
     }
 
-    let erasure = api
-        .write(move |tx, now| erasures::request(tx, caller.org, id, now))
-        .await?;
+    let org = caller.org;
+    let request = move |tx: &mut Tx, now| erasures::request(tx, org, id, now);
+    let erasure = match version {
+        // Of two requests at once the second finds no contact with a version any more, only the erasure.
+        None => api.write(request).await?,
+        version => {
+            api.change(org, Versioned::Contact(id), version, request)
+                .await?
+        }
+    };
     Ok(Json(erasure.into()))
 }
 
@@ -267,7 +273,6 @@ pub(super) async fn show(
     named: Named,
     query: Query,
 ) -> Result<Json<ErasureView>, ApiError> {
-    caller.needs(authenticate::SCOPE)?;
     let id = named.id("erasure_id", Kind::Erasure)?;
     let erasure = api
         .read(move |tx| erasures::by_id(tx, caller.org, id))

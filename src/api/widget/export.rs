@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use trunkline_store::{ContactCall, of_contact};
 use uuid::Uuid;
 
+use super::authenticate;
 use super::contacts::{WholeContactView, find};
-use super::{OF_ORG, authenticate};
 use crate::api::caller::Caller;
 use crate::api::handoff_analytics::HandoffView;
-use crate::api::operations::Operations;
+use crate::api::operations::{Audience, Operations};
 use crate::api::page::Paging;
 use crate::api::path::Named;
 use crate::api::phone::{CallView, TransferView};
@@ -20,18 +20,21 @@ use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area("Widget contacts", OF_ORG);
+    let mut of = api.area("Widget contacts", OF_EXPORTS);
     of.get(
         "/widget/contacts/{contact_id}/export",
         show,
         "exportContact",
         "All data of a contact, with its calls and handoffs in pages",
-        |op| op.org_with(&SCOPES).paged().gives::<ExportView>(200),
+        |op| op.paged().gives::<ExportView>(200),
     );
 }
 
 /// Scopes of everything that an export holds.
-pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:read", "handoff:read"];
+const OF_EXPORTS: Audience = Audience::Org {
+    read: &[authenticate::SCOPE, "calls:read", "handoff:read"],
+    write: &[],
+};
 
 /// Everything that is kept of a contact: itself, and a page of its calls and handoffs.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -89,10 +92,6 @@ pub(super) async fn show(
     named: Named,
     mut query: Query,
 ) -> Result<Json<ExportView>, ApiError> {
-    for scope in SCOPES {
-        caller.needs(scope)?;
-    }
-
     let contact = find(&api, &caller, &named).await?;
     let mut paging = Paging::read(&mut query, "export", Of::default());
     if paging.after.is_some() && paging.filters.contact != Some(contact.id) {

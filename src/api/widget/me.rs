@@ -87,7 +87,8 @@ pub(super) struct ContactView {
     #[serde(rename = "customData")]
     custom_data: Option<Map<String, Value>>,
     created_at: String,
-    updated_at: String,
+    /// Time of the last change, which is the version for `If-Match`.
+    pub(super) updated_at: String,
 }
 
 /// `GET /widget/me`

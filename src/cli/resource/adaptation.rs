@@ -148,6 +148,66 @@ pub(super) const ALLOW: Adaptation = Adaptation {
     merges: None,
 };
 
+/// The days of `org retention`, which the API takes as one object.
+pub(super) const RETENTION: Adaptation = Adaptation {
+    arguments: |command| {
+        RETAINED.iter().fold(command, |command, (_, option, help)| {
+            command.arg(
+                Arg::new(*option)
+                    .long(*option)
+                    .value_name("DAYS")
+                    .help(*help),
+            )
+        })
+    },
+    fill: |given, body| {
+        let mut retention = Map::new();
+        for (field, option, _) in RETAINED {
+            let Some(days) = given.get_one::<String>(option) else {
+                continue;
+            };
+            let days = match (days.as_str(), days.parse::<u32>()) {
+                ("default", _) => Value::Null,
+                (_, Ok(days)) => json!(days),
+                (_, Err(_)) => {
+                    let fault = format!("--{option}: expected a number of days, or default");
+                    return Err(Failure::Startup(fault));
+                }
+            };
+            retention.insert((*field).to_owned(), days);
+        }
+        if !retention.is_empty() {
+            body.insert("retention".to_owned(), Value::Object(retention));
+        }
+        Ok(())
+    },
+    merges: None,
+};
+
+/// Field of the API, option, and help text.
+const RETAINED: &[(&str, &str, &str)] = &[
+    (
+        "calls_days",
+        "calls-days",
+        "Days for which calls are kept, with their transfers and events; `default`: the operator's.",
+    ),
+    (
+        "sessions_days",
+        "sessions-days",
+        "Days for which headers, metadata and the facts of a call's INVITE are kept; `default`: the operator's.",
+    ),
+    (
+        "contacts_days",
+        "contacts-days",
+        "Days for which contacts are kept that no call names any more; `default`: the operator's.",
+    ),
+    (
+        "handoffs_days",
+        "handoffs-days",
+        "Days for which handoffs are kept; `default`: the operator's.",
+    ),
+];
+
 fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)

@@ -2,6 +2,7 @@
 //! So the command line accepts what the API accepts, with the API's descriptions.
 
 mod adaptation;
+mod answer_rows;
 mod arguments;
 mod body;
 mod columns;
@@ -11,12 +12,15 @@ mod operation;
 mod secret;
 pub(super) mod show;
 
+use std::collections::HashSet;
+
 use axum::http::Method;
 use clap::{ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::confirm::confirmed;
+use super::credential::Holder;
 use super::names::{self, List};
 use super::output::{self, Output, print};
 use super::session::{Intent, Session, encoded};
@@ -29,7 +33,11 @@ use operation::{Document, Operation};
 
 /// Commands of the document.
 #[derive(Debug)]
-pub(super) struct Resources(Document);
+pub(super) struct Resources {
+    document: Document,
+    /// Method and path, below `/partner/v1`, of what a partner may do.
+    of_partner: HashSet<(String, String)>,
+}
 
 /// Command that was given: its noun, its verb and the arguments.
 struct Given<'m> {
@@ -46,7 +54,31 @@ impl Resources {
     pub(super) fn new() -> Result<Self, Failure> {
         let config = Config::load(&Sources::default())
             .map_err(|faults| Failure::Startup(faults.to_string()))?;
-        Ok(Self(Document::new(api::operators_document(&config))))
+        let declared = api::declared(&config).into_iter();
+        let of_partner = declared.filter_map(|(method, path, _)| {
+            let path = path.strip_prefix("/partner/v1")?;
+            Some((method, path.to_owned()))
+        });
+        Ok(Self {
+            document: Document::new(api::operators_document(&config)),
+            of_partner: of_partner.collect(),
+        })
+    }
+
+    /// Checks that the holder of the session's key may do this.
+    ///
+    /// # Errors
+    /// It is a partner, and only the operator may.
+    fn must_be_allowed(&self, session: &Session, operation: &Operation) -> Result<(), Failure> {
+        let path = operation.path.strip_prefix("/operator");
+        let (Some(path), Some(Holder::Partner)) = (path, session.holder()) else {
+            return Ok(());
+        };
+        let operation = (operation.method.as_str().to_lowercase(), path.to_owned());
+        match self.of_partner.contains(&operation) {
+            true => Ok(()),
+            false => session.must_be_operators(),
+        }
     }
 
     /// Adds the commands to `root`; verbs that a noun already has stay as they are.
@@ -71,7 +103,7 @@ impl Resources {
     fn verbs(&self, command: clap::Command, noun: &Noun) -> clap::Command {
         let verbs = noun.verbs.iter();
         verbs.fold(command, |command, verb| {
-            match self.0.operation(verb.operation) {
+            match self.document.operation(verb.operation) {
                 Some(operation) if command.find_subcommand(verb.name).is_none() => {
                     command.subcommand(self.command(noun, verb, &operation))
                 }
@@ -129,7 +161,7 @@ impl Resources {
     /// Returns the paging of the list that the operation reads; `None` if it reads no list, or one that comes whole.
     fn paging(&self, operation: &Operation) -> Option<names::Paging> {
         let is_read = operation.method == Method::GET;
-        let paging = self.0.paging(&operation.path).filter(|_| is_read)?;
+        let paging = self.document.paging(&operation.path).filter(|_| is_read)?;
         (paging != names::Paging::Whole).then_some(paging)
     }
 
@@ -152,7 +184,7 @@ impl Resources {
         };
 
         Some(List {
-            paging: self.0.paging(path)?,
+            paging: self.document.paging(path)?,
             path: path.to_owned(),
             noun: nouns::noun_of(parameter),
         })
@@ -166,7 +198,7 @@ impl Resources {
         let Some(given) = chosen(matches) else {
             return Ok(());
         };
-        match self.0.operation(given.verb.operation) {
+        match self.document.operation(given.verb.operation) {
             Some(operation) => self.perform(config, &given, operation).await,
             None => Ok(()),
         }
@@ -186,7 +218,7 @@ impl Resources {
         // What is wrong with the arguments is found before the API is asked.
         let mut body = body::read(verb, &operation, given.matches)?;
         if body.as_ref().is_some_and(Map::is_empty) {
-            match verb.shows.and_then(|shows| self.0.operation(shows)) {
+            match verb.shows.and_then(|shows| self.document.operation(shows)) {
                 Some(shows) => (operation, body) = (shows, None),
                 None => body::must_change(verb, &operation)?,
             }
@@ -206,8 +238,13 @@ impl Resources {
             Scope::Org => target.open(config, intent).await?,
             Scope::Installation => target.open_without_org(config, intent).await?,
         };
-        let outcome = self.exchange(given, &operation, body, &session, output);
-        let outcome = outcome.await;
+        let outcome = match self.must_be_allowed(&session, &operation) {
+            Ok(()) => {
+                let exchanged = self.exchange(given, &operation, body, &session, output);
+                exchanged.await
+            }
+            Err(refused) => Err(refused),
+        };
         session.close().await;
         outcome
     }
@@ -308,7 +345,7 @@ impl Resources {
         match nouns::list_of(property) {
             Some(path) => {
                 let list = List {
-                    paging: self.0.paging(path).unwrap_or(names::Paging::Cursor),
+                    paging: self.document.paging(path).unwrap_or(names::Paging::Cursor),
                     ..List::new(path, nouns::noun_of(property))
                 };
                 names::find(session, &list, value).await
@@ -410,8 +447,8 @@ fn escaped(text: &str) -> String {
 }
 
 fn show_answer(verb: &Verb, mut answer: Value, output: Output) {
-    if verb.rows {
-        answer = answer["items"].take();
+    if let Some(rows) = verb.rows {
+        answer = rows(answer);
     }
     match (output.is_json(), &answer) {
         (true, _) => print(&output::json(&answer)),
@@ -435,7 +472,7 @@ mod tests {
         for noun in NOUNS {
             for verb in noun.verbs {
                 for operation in std::iter::once(verb.operation).chain(verb.shows) {
-                    let found = resources.0.operation(operation);
+                    let found = resources.document.operation(operation);
                     assert!(found.is_some(), "{} {}: {operation}", noun.name, verb.name);
                 }
             }
@@ -451,7 +488,11 @@ mod tests {
             for verb in noun.verbs {
                 let command = of_noun.find_subcommand(verb.name).unwrap();
                 let about = command.get_about().unwrap().to_string();
-                let summary = resources.0.operation(verb.operation).unwrap().summary;
+                let summary = resources
+                    .document
+                    .operation(verb.operation)
+                    .unwrap()
+                    .summary;
                 let expected = match verb.about {
                     "" => summary,
                     about => about.to_owned(),

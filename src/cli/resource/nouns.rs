@@ -1,8 +1,11 @@
 //! Nouns and verbs that are made of the API's operations, with what the document can't say: their names here and the
 //! columns of lists.
 
+use serde_json::Value;
+
 use super::adaptation::{self, Adaptation};
-use super::columns::{HANDOFF, NETWORK, ORG, PEER, SESSION_HANDOFF};
+use super::answer_rows;
+use super::columns::{HANDOFF, LIMIT, NETWORK, ORG, OTHER_LIMITS, PEER, SESSION_HANDOFF};
 pub(super) use super::named::{list_of, noun_of};
 
 /// Fields of `updatePartner` that the verbs for one of them don't take.
@@ -62,8 +65,8 @@ pub(super) struct Verb {
     pub(super) adaptation: Option<Adaptation>,
     /// Keys that a list shows.
     pub(super) columns: &'static [&'static str],
-    /// True if the answer is a list in one piece.
-    pub(super) rows: bool,
+    /// Makes rows of the answer, if it is a list in one piece or is shown as one.
+    pub(super) rows: Option<fn(Value) -> Value>,
     pub(super) danger: Danger,
     /// True if it may create the first object of an installation.
     pub(super) begins: bool,
@@ -86,7 +89,7 @@ const fn verb(name: &'static str, operation: &'static str) -> Verb {
         among: None,
         adaptation: None,
         columns: &[],
-        rows: false,
+        rows: None,
         danger: Danger::None,
         begins: false,
         says: "Done.",
@@ -106,7 +109,15 @@ impl Verb {
     const fn as_rows(self, columns: &'static [&'static str]) -> Self {
         Self {
             columns,
-            rows: true,
+            rows: Some(answer_rows::items),
+            ..self
+        }
+    }
+
+    const fn as_rows_by(self, rows: fn(Value) -> Value, columns: &'static [&'static str]) -> Self {
+        Self {
+            columns,
+            rows: Some(rows),
             ..self
         }
     }
@@ -327,7 +338,7 @@ pub(super) const NOUNS: &[Noun] = &[
     Noun {
         name: "login-link",
         about: "Links that log a person into the dashboard, once",
-        verbs: &[verb("create", "createOperatorsLoginLink").taking(&["email"])],
+        verbs: &[verb("create", "createLoginLink").taking(&["email"])],
         ..NOUN
     },
     Noun {
@@ -358,24 +369,26 @@ pub(super) const NOUNS: &[Noun] = &[
         about: "Orgs: the tenants",
         scope: Scope::Installation,
         verbs: &[
-            verb("create", "createOperatorsOrg")
+            verb("create", "createOrg")
                 .beginning()
-                .like("trunkline org create --name \"Acme Ltd\" --max-concurrent-calls 50"),
-            verb("list", "listOperatorsOrgs").showing(ORG),
-            verb("show", "showOperatorsOrg"),
-            verb("update", "updateOperatorsOrg")
-                .like("trunkline org update Acme --name \"Acme Ltd\""),
-            verb("limit", "updateOperatorsOrg")
-                .without(&["name"])
-                .taking(&["max_concurrent_calls"])
-                .assuming(&[("max_concurrent_calls", "null")])
+                .like("trunkline org create --name \"Acme Ltd\" --external-id 4711"),
+            verb("list", "listOrgs").showing(ORG),
+            verb("show", "showOrg"),
+            verb("update", "updateOrg")
+                .like("trunkline org update Acme --name \"Acme Ltd\" --language de"),
+            verb("limit", "updateOrgLimits")
+                .about("Limits the org's calls at once; without a number they have no limit")
+                .without(OTHER_LIMITS)
+                .taking(&["concurrent_calls"])
+                .assuming(&[("concurrent_calls", "null")])
+                .as_rows_by(answer_rows::limits, LIMIT)
                 .like("trunkline org limit Acme 50\n  trunkline org limit Acme"),
-            verb("suspend", "suspendOperatorsOrg").asking(Danger::Asks),
-            verb("resume", "resumeOperatorsOrg"),
-            verb("rotate-widget-token", "rotateOperatorsWidgetToken").asking(Danger::Asks),
-            verb("delete", "deleteOperatorsOrg")
+            verb("suspend", "suspendOrg").asking(Danger::Asks),
+            verb("resume", "resumeOrg"),
+            verb("rotate-widget-token", "rotateWidgetToken").asking(Danger::Asks),
+            verb("delete", "deleteOrg")
                 .like("trunkline org delete Acme\n  trunkline org delete Acme --now --yes"),
-            verb("restore", "restoreOperatorsOrg").among("/operator/deleted-orgs"),
+            verb("restore", "restoreOrg").among("/operator/deleted-orgs"),
             verb("deleted", "listDeletedOrgs").as_rows(&[
                 "id",
                 "name",
@@ -383,13 +396,16 @@ pub(super) const NOUNS: &[Noun] = &[
                 "deleted_at",
                 "purge_at",
             ]),
-            verb("limits", "updateOperatorsOrgLimits")
-                .or_showing("showOperatorsOrgLimits")
-                .as_rows(&["limit", "value", "used", "partner_max"])
+            verb("limits", "updateOrgLimits")
+                .or_showing("showOrgLimits")
+                .as_rows_by(answer_rows::limits, LIMIT)
                 .like("trunkline org limits Acme\n  trunkline org limits Acme --agents 5000 --requests-per-minute default"),
-            verb("retention", "updateOrgRetention")
-                .or_showing("showOrgRetention")
-                .as_rows(&["data", "days", "days_in_force"])
+            verb("retention", "updateOrg")
+                .or_showing("showOrg")
+                .about("Shows for how many days an org's data is kept, and sets those that are given")
+                .without(&["name", "external_id", "website", "language", "ai_instructions", "integrations", "retention"])
+                .adapted(adaptation::RETENTION)
+                .as_rows_by(answer_rows::retention, &["data", "days", "days_in_force"])
                 .like("trunkline org retention Acme\n  trunkline org retention Acme --calls-days 90 --sessions-days default"),
             verb("tie", "tiePeer")
                 .taking(&["peer"])
@@ -457,8 +473,8 @@ pub(super) const NOUNS: &[Noun] = &[
                 "created_at",
             ]),
             verb("show", "showNumber"),
-            verb("verify", "verifyOperatorsNumber"),
-            verb("unverify", "unverifyNumber").asking(Danger::Asks),
+            verb("verify", "verifyOrgNumber"),
+            verb("unverify", "unverifyOrgNumber").asking(Danger::Asks),
             verb("call-code", "verifyNumber"),
             verb("confirm-code", "confirmNumber").taking(&["code"]),
             verb("delete", "deleteNumber")

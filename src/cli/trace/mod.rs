@@ -6,7 +6,7 @@
 mod call;
 mod feed;
 mod filter;
-mod item;
+mod lines;
 mod plain;
 mod save;
 mod screen;

@@ -22,6 +22,7 @@ use super::save;
 use super::state::{Action, Connection, State};
 use super::view::draw;
 use crate::cli::Failure;
+use crate::cli::names::{self, List};
 use crate::cli::session::{NOT_TRUNKLINE, Refusal, Session};
 
 /// Shortest time between two frames.
@@ -37,6 +38,8 @@ const MAX_READS: usize = 8;
 const MAX_REQUESTS: usize = 16;
 /// Most keys that wait.
 const KEYS: usize = 64;
+/// Agents whose names are read.
+const MAX_NAMES: usize = 1_000;
 
 /// Answer to a request of the screen.
 enum Answer {
@@ -283,11 +286,12 @@ impl ScreenLoop {
     }
 }
 
-/// Reads the agents' names. A key that may not read them shows their ids.
+/// Reads the names of the newest 1,000 agents. A key that may not read them shows their ids.
 async fn names(session: Arc<Session>) -> Answered {
-    let listed = json(&session, "/phone?limit=100").await.unwrap_or_default();
-    let agents = listed["items"].as_array().into_iter().flatten();
-    let named = agents.filter_map(|agent| {
+    let agents = List::new("/phone", "agent");
+    let agents = names::read(&session, &agents, &[], MAX_NAMES).await;
+    let agents = agents.unwrap_or_default();
+    let named = agents.iter().filter_map(|agent| {
         let id = agent["id"].as_str()?.parse().ok()?;
         Some((id, shown(&agent["name"])?))
     });

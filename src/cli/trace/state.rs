@@ -12,8 +12,9 @@ use uuid::Uuid;
 
 use super::call::{CallLine, CallTable};
 use super::filter::{Filter, Names};
-use super::item::Item;
+use super::lines::MessageLines;
 use super::save::ENDINGS;
+use crate::explain::ladder::{Ladder, Rung};
 
 /// Rows that a page moves by.
 const PAGE: isize = 20;
@@ -54,7 +55,7 @@ pub(super) enum Screen {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct OpenCall {
     pub(super) id: Uuid,
-    pub(super) items: Vec<Item>,
+    pub(super) ladder: Ladder,
     pub(super) is_loaded: bool,
     /// False if messages are missing, for which there was no room.
     pub(super) is_complete: bool,
@@ -177,11 +178,11 @@ impl State {
             return;
         }
 
-        let was_at_end = open.is_loaded && open.selected + 1 >= open.items.len();
-        open.items = Item::read_all(trace);
+        let was_at_end = open.is_loaded && open.selected + 1 >= open.ladder.rungs.len();
+        open.ladder = Ladder::read(trace);
         open.is_loaded = true;
         open.is_complete = trace["complete"] != false;
-        let last = open.items.len().saturating_sub(1);
+        let last = open.ladder.rungs.len().saturating_sub(1);
         open.selected = match is_ladder && was_at_end {
             true => last,
             false => open.selected.min(last),
@@ -247,7 +248,7 @@ impl State {
                 self.ask_file(Some(id));
             }
             KeyCode::Char('t') => return self.next_of_session(),
-            KeyCode::Enter if !open.items.is_empty() => {
+            KeyCode::Enter if !open.ladder.rungs.is_empty() => {
                 self.screen = Screen::Message(open.clone(), 0);
             }
             code => open.select(step(code)?),
@@ -278,8 +279,8 @@ impl State {
                 *scrolled = 0;
             }
             code => {
-                let lines = open.items.get(open.selected).and_then(Item::message);
-                let last = lines.map_or(0, |message| message.lines.len());
+                let message = open.selected_rung().and_then(Rung::message);
+                let last = message.map_or(0, |message| MessageLines::of(message).lines.len());
                 *scrolled = scrolled.saturating_add_signed(step(code)?).min(last);
             }
         }
@@ -386,15 +387,19 @@ impl OpenCall {
     const fn new(id: Uuid) -> Self {
         Self {
             id,
-            items: Vec::new(),
+            ladder: Ladder { rungs: Vec::new() },
             is_loaded: false,
             is_complete: true,
             selected: 0,
         }
     }
 
+    pub(super) fn selected_rung(&self) -> Option<&Rung> {
+        self.ladder.rungs.get(self.selected)
+    }
+
     fn select(&mut self, by: isize) {
-        let last = self.items.len().saturating_sub(1);
+        let last = self.ladder.rungs.len().saturating_sub(1);
         self.selected = self.selected.saturating_add_signed(by).min(last);
     }
 }

@@ -161,7 +161,10 @@ fn an_open_call_follows_its_events_and_its_session() {
     state.handle_trace(id(3), &longer);
     assert_eq!(state.open_call().map(|open| open.selected), Some(7));
     state.handle_trace(id(9), &trace());
-    assert_eq!(state.open_call().map(|open| open.items.len()), Some(8));
+    assert_eq!(
+        state.open_call().map(|open| open.ladder.rungs.len()),
+        Some(8)
+    );
 
     let next = press(&mut state, &[KeyCode::Char('t')]);
     assert_eq!(next, Some(Action::Load(id(4))), "the next of its session");

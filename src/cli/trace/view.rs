@@ -6,9 +6,12 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
+use trunkline_sip::header::text::printable;
+
 use super::call::CallLine;
-use super::item::{Item, MessageItem, PARTIES};
+use super::lines::{MessageLines, has_sdp, status};
 use super::state::{Connection, OpenCall, PromptKind, Screen, State};
+use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent, seconds};
 
 /// Width from which the selected message is shown beside the ladder.
 const WIDE: u16 = 130;
@@ -179,36 +182,38 @@ fn cut(text: &str, width: usize) -> String {
 
 fn ladder(state: &State, open: &OpenCall, frame: &mut Frame<'_>, area: Rect) {
     let width = usize::from(area.width);
-    let messages = || open.items.iter().filter_map(Item::message);
-    let parties = messages()
-        .map(|message| message.peer() + 1)
-        .max()
-        .unwrap_or(0)
-        .max(3);
-    let columns = columns(parties, width);
+    let parties = open.ladder.parties();
+    let columns = columns(parties.len(), width);
 
     let mut lines = vec![Line::from(summary(state, open))];
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let names: Vec<&str> = PARTIES.into_iter().take(parties).collect();
+    let names: Vec<&str> = parties.iter().map(|party| party.name()).collect();
     lines.push(Line::styled(centred(&names, &columns, width), bold));
-    let address = |party: usize| {
-        let message = messages().find(|message| message.peer() == party);
-        message.map_or("", MessageItem::peer_address)
-    };
-    let addresses: Vec<&str> = (0..parties).map(address).collect();
+    let shown: Vec<String> = parties
+        .iter()
+        .map(|party| address_of(&open.ladder, *party))
+        .collect();
+    let addresses: Vec<&str> = shown.iter().map(String::as_str).collect();
     lines.push(Line::from(centred(&addresses, &columns, width)));
 
+    let rungs = &open.ladder.rungs;
     let height = usize::from(area.height).saturating_sub(lines.len());
-    for place in window(open.items.len(), open.selected, height) {
-        let item = &open.items[place];
-        let text = rung(open, item, &columns, width);
+    for place in window(rungs.len(), open.selected, height) {
+        let text = line_of(open, &rungs[place], &columns, width);
         let style = match place == open.selected {
             true => Style::new().add_modifier(Modifier::REVERSED),
-            false => style_of(item),
+            false => style_of(&rungs[place]),
         };
         lines.push(Line::styled(text, style));
     }
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Address of a peer, by its first message.
+fn address_of(ladder: &Ladder, party: Party) -> String {
+    let mut messages = ladder.rungs.iter().filter_map(Rung::message);
+    let message = messages.find(|message| message.peer == party);
+    message.map_or_else(String::new, |message| printable(message.peer_address()))
 }
 
 /// The call in one line above its ladder.
@@ -266,16 +271,16 @@ fn put(line: &mut [char], at: usize, text: &str) {
 }
 
 /// One line of the ladder.
-fn rung(open: &OpenCall, item: &Item, columns: &[usize], width: usize) -> String {
+fn line_of(open: &OpenCall, rung: &Rung, columns: &[usize], width: usize) -> String {
     let mut line = vec![' '; width];
-    put(&mut line, 0, &offset(open, item));
+    put(&mut line, 0, &offset(open, rung));
 
-    match item {
-        Item::Decision { text, .. } => {
-            let text = cut(text, width.saturating_sub(TIMES + 2));
+    match &rung.content {
+        RungContent::Decision(text) => {
+            let text = cut(&printable(text), width.saturating_sub(TIMES + 2));
             put(&mut line, TIMES, &format!("* {text}"));
         }
-        Item::Message(message) => {
+        RungContent::Message(message) => {
             for column in columns {
                 put(&mut line, *column, "│");
             }
@@ -286,8 +291,9 @@ fn rung(open: &OpenCall, item: &Item, columns: &[usize], width: usize) -> String
 }
 
 /// Draws a message between the columns of its sender and its receiver, with its summary in the middle.
-fn arrow(line: &mut [char], message: &MessageItem, columns: &[usize]) {
-    let ends = [message.from, message.to].map(|party| columns.get(party).copied());
+fn arrow(line: &mut [char], message: &Passed, columns: &[usize]) {
+    let (from, to) = message.ends();
+    let ends = [from, to].map(|party| columns.get(party as usize).copied());
     let [Some(from), Some(to)] = ends else { return };
     let (left, right) = (from.min(to) + 1, from.max(to));
     // In a narrow terminal both columns may be the same.
@@ -295,9 +301,9 @@ fn arrow(line: &mut [char], message: &MessageItem, columns: &[usize]) {
         return;
     }
 
-    let sdp = if message.has_sdp { " (SDP)" } else { "" };
+    let sdp = if has_sdp(message) { " (SDP)" } else { "" };
     let room = right.saturating_sub(left + 4);
-    let label = cut(&format!("{}{sdp}", message.summary), room);
+    let label = cut(&format!("{}{sdp}", printable(&message.summary)), room);
 
     put(line, left, &"─".repeat(right.saturating_sub(left)));
     let middle = left + (right - left).saturating_sub(label.chars().count() + 2) / 2;
@@ -308,20 +314,15 @@ fn arrow(line: &mut [char], message: &MessageItem, columns: &[usize]) {
     }
 }
 
-/// Time since the first item.
-fn offset(open: &OpenCall, item: &Item) -> String {
-    let began = open.items.first().and_then(Item::at);
-    let passed = began
-        .zip(item.at())
-        .map(|(began, at)| at.duration_since(began).as_millis());
-    let passed = passed.unwrap_or_default();
-    format!("{:>5}.{:03}", passed / 1_000, passed % 1_000)
+/// Time since the first rung.
+fn offset(open: &OpenCall, rung: &Rung) -> String {
+    format!("{:>9}", seconds(open.ladder.passed(rung)))
 }
 
-fn style_of(item: &Item) -> Style {
-    let color = match item {
-        Item::Decision { .. } => Color::Yellow,
-        Item::Message(message) => match message.status() {
+fn style_of(rung: &Rung) -> Style {
+    let color = match &rung.content {
+        RungContent::Decision(_) => Color::Yellow,
+        RungContent::Message(message) => match status(message) {
             None => Color::Cyan,
             Some(..300) => Color::Green,
             Some(300..400) => Color::Magenta,
@@ -333,35 +334,37 @@ fn style_of(item: &Item) -> Style {
 
 /// The selected message with its SDP, and the decisions that follow it.
 fn message(open: &OpenCall, scrolled: usize, frame: &mut Frame<'_>, area: Rect) {
-    let Some(item) = open.items.get(open.selected) else {
+    let Some(rung) = open.selected_rung() else {
         return;
     };
     let decision = |text: &str| {
         let style = Style::new().fg(Color::Yellow);
-        Line::styled(format!("* {text}"), style)
+        Line::styled(format!("* {}", printable(text)), style)
     };
 
     let mut lines = Vec::new();
-    match item {
-        Item::Decision { text, .. } => lines.push(decision(text)),
-        Item::Message(message) => {
-            let (from, to) = (PARTIES[message.from], PARTIES[message.to]);
+    match &rung.content {
+        RungContent::Decision(text) => lines.push(decision(text)),
+        RungContent::Message(message) => {
+            let (from, to) = message.ends();
+            let [transport, source, destination] =
+                [&message.transport, &message.source, &message.destination]
+                    .map(|text| printable(text));
             lines.push(Line::styled(
                 format!(
-                    "{}  {from} → {to}  {} {} → {}",
-                    offset(open, item).trim_start(),
-                    message.transport,
-                    message.source,
-                    message.destination
+                    "{}  {} → {}  {transport} {source} → {destination}",
+                    offset(open, rung).trim_start(),
+                    from.name(),
+                    to.name()
                 ),
                 Style::new().add_modifier(Modifier::BOLD),
             ));
             lines.extend(message_lines(message));
 
-            let later = open.items.iter().skip(open.selected + 1);
-            let following = later.map_while(|item| match item {
-                Item::Decision { text, .. } => Some(decision(text)),
-                Item::Message(_) => None,
+            let later = open.ladder.rungs.iter().skip(open.selected + 1);
+            let following = later.map_while(|rung| match &rung.content {
+                RungContent::Decision(text) => Some(decision(text)),
+                RungContent::Message(_) => None,
             });
             lines.push(Line::default());
             lines.extend(following);
@@ -373,15 +376,17 @@ fn message(open: &OpenCall, scrolled: usize, frame: &mut Frame<'_>, area: Rect) 
     frame.render_widget(text, area);
 }
 
-fn message_lines(message: &MessageItem) -> impl Iterator<Item = Line<'static>> {
+fn message_lines(message: &Passed) -> Vec<Line<'static>> {
     let sdp = Style::new().fg(Color::Green);
-    let lines = message.lines.iter().enumerate();
-    lines.map(move |(place, line)| match line.split_once(':') {
-        _ if place > message.head => Line::styled(line.clone(), sdp),
+    let MessageLines { lines, head } = MessageLines::of(message);
+    let lines = lines.into_iter().enumerate();
+    let styled = lines.map(|(place, line)| match line.split_once(':') {
+        _ if place > head => Line::styled(line, sdp),
         Some((name, value)) if place > 0 => Line::from(vec![
             Span::styled(format!("{name}:"), Style::new().fg(Color::Cyan)),
             Span::raw(value.to_owned()),
         ]),
-        _ => Line::styled(line.clone(), Style::new().add_modifier(Modifier::BOLD)),
-    })
+        _ => Line::styled(line, Style::new().add_modifier(Modifier::BOLD)),
+    });
+    styled.collect()
 }

@@ -236,6 +236,7 @@ impl Fixtures {
             | "resumeCall"
             | "verifyNumber"
             | "verifyOrgNumber"
+            | "unverifyOrgNumber"
             | "rotateWidgetToken"
             | "suspendOrg"
             | "resumeOrg"

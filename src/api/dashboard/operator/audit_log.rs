@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::audit_log::rows;
-use super::super::backend::{items, query, text};
+use super::super::backend::{items, parameter, query, text};
 use super::super::document::table;
+
 use super::super::forms::Forms as _;
 use super::super::page::{ErrorPage, Html};
-use super::super::resource::parameter;
 use super::frame::{Section, heading, page};
 use super::visitor::OperatorVisitor;
 

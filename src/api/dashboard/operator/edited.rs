@@ -6,11 +6,11 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::backend::{BackendRefusal, items, text};
+use super::super::backend::{BackendRefusal, text};
 use super::super::fields::{Field, Filled, changes, conflicts};
+use super::super::form_page::{conflict, form_of, shown_status};
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
-use super::super::resource::{conflict, form_of, shown_status};
 use super::fields;
 use super::frame::{Section, below, heading, page};
 use super::visitor::{OperatorForm, OperatorVisitor};
@@ -30,8 +30,7 @@ impl Edited {
     /// Path of the API.
     fn path(self) -> String {
         match self {
-            Self::Org(id) => format!("/operator/orgs/{id}"),
-            Self::Retention(id) => format!("/operator/orgs/{id}/retention"),
+            Self::Org(id) | Self::Retention(id) => format!("/operator/orgs/{id}"),
             Self::Partner(id) => format!("/operator/partners/{id}"),
         }
     }
@@ -74,11 +73,10 @@ impl Edited {
         match self {
             Self::Org(_) | Self::Partner(_) => Ok(client.get(&self.path()).await?),
             Self::Retention(id) => {
-                // The org first, with the version: if the days change between the two reads, the form has the
-                // older version and can't be saved over the change.
                 let mut org = client.get(&Self::Org(id).path()).await?;
-                for row in items(&client.get(&self.path()).await?) {
-                    org[format!("{}_days", text(row, "data"))] = row["days"].clone();
+                let days = org["retention"].take();
+                for field in fields::of_retention() {
+                    org[field.name] = days[field.name].clone();
                 }
                 Ok(org)
             }
@@ -136,6 +134,10 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
         return Ok(outdated(form, edited, &current));
     }
 
+    let body = match edited {
+        Edited::Retention(_) => json!({"retention": body}),
+        Edited::Org(_) | Edited::Partner(_) => body,
+    };
     match visitor.client.change(&edited.path(), version, &body).await {
         Ok(_) => Ok(saved(visitor, edited)),
         Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
@@ -143,7 +145,17 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
             let current = edited.current(visitor).await?;
             Ok(outdated(form, edited, &current))
         }
-        Err(refused) => {
+        Err(mut refused) => {
+            // The form's fields are those of the object within the org.
+            for path in refused
+                .faults
+                .iter_mut()
+                .filter_map(|(path, _)| path.as_mut())
+            {
+                if let Some(field) = path.strip_prefix("retention.") {
+                    *path = field.to_owned();
+                }
+            }
             let status = shown_status(&refused)?;
             let again = (Filled::Submitted(&form.fields), Some(&refused));
             let again = edit_form(visitor, edited, &current, again);

@@ -3,12 +3,8 @@
 use super::super::fields::{Field, Input};
 
 /// Settings of an org.
-pub(super) fn of_org() -> [Field; 2] {
-    [
-        Field::new("name", "Name", Input::Text),
-        Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
-            .help("Empty: no limit of its own."),
-    ]
+pub(super) fn of_org() -> [Field; 1] {
+    [Field::new("name", "Name", Input::Text)]
 }
 
 /// Retention of an org.

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::super::document::{document, mark};
 use super::super::forms::{Forms as _, token};
+use super::super::frame::{Frame, Link};
 use super::super::page::Html;
 use super::visitor::OperatorVisitor;
 
@@ -33,42 +33,20 @@ pub(super) fn page(
     heading: &Markup,
     content: &Markup,
 ) -> Html {
-    let body = html! {
-        a.skip href="#content" { "Skip to the content" }
-        div.frame {
-            aside {
-                div.brand { (mark()) div { strong { "Trunkline" } span.org { "Operator" } } }
-                input.menu #menu type="checkbox" aria-label="Show the navigation";
-                nav aria-label="Console" {
-                    h2 { "Installation" }
-                    ul {
-                        @for (place, at, title) in ENTRIES {
-                            li { a href=(visitor.path(at)) aria-current=[(place == section).then_some("page")] { (title) } }
-                        }
-                    }
-
-                    div.account {
-                        div.person { strong { "Operator" } span { "user " (visitor.session.uid) " of this machine" } }
-                        form method="post" action=(visitor.path("logout")) {
-                            (token(visitor))
-                            button.plain type="submit" { "Log out" }
-                        }
-                    }
-                }
-            }
-
-            main #content tabindex="-1" {
-                header.head { (heading) }
-                (content)
-            }
-        }
+    let link = |(place, at, title): (Section, &str, &'static str)| Link {
+        path: visitor.path(at),
+        title,
+        is_current: place == section,
     };
-
-    Html(document(
-        &format!("{title} · Operator"),
-        &visitor.base,
-        &body,
-    ))
+    Frame {
+        base: &visitor.base,
+        whose: "Operator",
+        groups: vec![("Installation", ENTRIES.map(link).into())],
+        account: html! { strong { "Operator" } span { "user " (visitor.session.uid) " of this machine" } },
+        log_out: visitor.path("logout"),
+        token: token(visitor),
+    }
+    .around(title, heading, content)
 }
 
 /// Heading with a sentence below it.

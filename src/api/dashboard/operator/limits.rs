@@ -4,12 +4,13 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
+use trunkline_store::OrgLimit;
 
 use super::super::backend::{items, text};
 use super::super::document::spaced;
+use super::super::form_page::conflict;
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
-use super::super::resource::conflict;
 use super::super::visitor::FormFields;
 use super::edited::change;
 use super::frame::{Section, heading, page};
@@ -25,18 +26,18 @@ pub(super) fn form(
     html! {
         form method="post" action=(visitor.path(below)) {
             (token(visitor))
-            @for row in items(limits) {
-                @let name = text(row, "limit");
+            @for row in rows(limits) {
+                @let name = row.name;
                 @let id = format!("limit-{name}");
-                @let value = submitted.map_or_else(|| in_force(row), |fields| fields.text(name).to_owned());
+                @let value = submitted.map_or_else(|| row.in_force(), |fields| fields.text(name).to_owned());
                 div.field {
                     label for=(id) { (title(name)) }
                     input id=(id) type="text" inputmode="numeric" name=(name) value=(value) autocomplete="off" aria-describedby={ (id) "-help" };
-                    input type="hidden" name={ "was_" (name) } value=(in_force(row));
+                    input type="hidden" name={ "was_" (name) } value=(row.in_force());
                     div.help id={ (id) "-help" } {
                         p {
-                            @if let Some(used) = row["used"].as_u64() { (used) " in use. " }
-                            @if row["of"] == "org" { "The most that the partner may allow one org. " }
+                            @if let Some(used) = row.used { (used) " in use. " }
+                            @if row.is_greatest { "The most that the partner may allow one org. " }
                             "Empty: the default."
                         }
                     }
@@ -48,9 +49,49 @@ pub(super) fn form(
     }
 }
 
-fn in_force(row: &Value) -> String {
-    let value = row["value"].as_u64();
-    value.map(|value| value.to_string()).unwrap_or_default()
+/// A limit of an org or a partner.
+#[derive(Copy, Clone, Debug)]
+struct Row<'l> {
+    name: &'l str,
+    value: Option<u64>,
+    used: Option<u64>,
+    /// True for the greatest value that a partner may set for an org.
+    is_greatest: bool,
+}
+
+impl Row<'_> {
+    fn in_force(self) -> String {
+        self.value
+            .map(|value| value.to_string())
+            .unwrap_or_default()
+    }
+}
+
+/// Reads the API's answer: an object with each limit of an org, or a list of a partner's.
+fn rows(limits: &Value) -> Vec<Row<'_>> {
+    match limits["items"].is_array() {
+        true => items(limits).iter().map(of_partner).collect(),
+        false => OrgLimit::ALL.map(|limit| of_org(limits, limit)).into(),
+    }
+}
+
+fn of_partner(row: &Value) -> Row<'_> {
+    Row {
+        name: text(row, "limit"),
+        value: row["value"].as_u64(),
+        used: None,
+        is_greatest: row["of"] == "org",
+    }
+}
+
+fn of_org(limits: &Value, limit: OrgLimit) -> Row<'_> {
+    let row = &limits[limit.as_str()];
+    Row {
+        name: limit.as_str(),
+        value: row["limit"].as_u64(),
+        used: row["used"].as_u64(),
+        is_greatest: false,
+    }
 }
 
 fn title(name: &str) -> String {
@@ -96,15 +137,15 @@ pub(super) async fn save(
 
 /// Limits that the form changes and that aren't as it has shown them: title, submitted, current.
 fn conflicts(fields: &FormFields, limits: &Value) -> Vec<(String, String, String)> {
-    let rows = items(limits).iter().filter_map(|row| {
-        let name = text(row, "limit");
-        let (given, now) = (fields.values(name).next()?.trim(), in_force(row));
+    let lost = rows(limits).into_iter().filter_map(|row| {
+        let name = row.name;
+        let (given, now) = (fields.values(name).next()?.trim(), row.in_force());
         let shown = format!("was_{name}");
         let was = fields.text(&shown);
         let is_lost = given != was && now != was && now != given;
         is_lost.then(|| (title(name), given.to_owned(), now))
     });
-    rows.collect()
+    lost.collect()
 }
 
 /// Body that sets the limits whose text differs from the one shown; an empty text restores the default.

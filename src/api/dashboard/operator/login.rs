@@ -7,9 +7,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::html;
 
+use super::super::backend::parameter;
 use super::super::document::{document, mark};
+
 use super::super::page::{ErrorPage, Html, Notice, base_of};
-use super::super::resource::parameter;
 use super::super::visitor::FormFields;
 use super::visitor::{AT, OperatorForm, cookie};
 use crate::api::credentials::presented;

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::super::backend::{items, text};
 use super::super::document::{Tone, badge, card, findings, spaced, table, time};
+use super::super::form_page::done;
 use super::super::forms::Forms as _;
 use super::super::page::{ErrorPage, Html};
-use super::super::resource::done;
 use super::frame::{Section, heading, page};
 use super::visitor::OperatorVisitor;
 

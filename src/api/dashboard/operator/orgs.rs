@@ -7,12 +7,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use trunkline_store::OPERATOR_EMAIL;
 
-use super::super::backend::{items, query, text};
+use super::super::backend::{items, parameter, query, text};
 use super::super::document::{Tone, badge, card, spaced, table, time};
 use super::super::fields::{Filled, new_body};
+use super::super::form_page::done;
 use super::super::forms::{Forms as _, button, danger};
 use super::super::page::{ErrorPage, Html};
-use super::super::resource::{done, parameter};
 use super::edited::{Edited, change, edit_form, form, not_done, save};
 use super::frame::{Section, below, heading, page};
 use super::visitor::{OperatorForm, OperatorVisitor};
@@ -69,7 +69,7 @@ pub(super) async fn list(
 }
 
 fn rows(visitor: &OperatorVisitor, orgs: &Value) -> Markup {
-    let columns = ["Name", "State", "Calls at once", "Created"];
+    let columns = ["Name", "State", "Created"];
     let rows: Vec<_> = items(orgs)
         .iter()
         .map(|org| {
@@ -77,7 +77,6 @@ fn rows(visitor: &OperatorVisitor, orgs: &Value) -> Markup {
             vec![
                 html! { a.row href=(at) { (text(org, "name")) } },
                 state(org),
-                most_calls(org),
                 time(text(org, "created_at")),
             ]
         })
@@ -93,13 +92,6 @@ fn state(org: &Value) -> Markup {
     match by.is_empty() {
         true => badge(Tone::Good, "active"),
         false => badge(Tone::Bad, &format!("suspended by {}", by.join(", "))),
-    }
-}
-
-fn most_calls(org: &Value) -> Markup {
-    match org["max_concurrent_calls"].as_u64() {
-        Some(most) => html! { (most) },
-        None => html! { span.soft { "no limit" } },
     }
 }
 
@@ -208,7 +200,7 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     }
 }
 
-/// `POST /operator-console/orgs/{orgId}`: renames the org, or limits its concurrent calls.
+/// `POST /operator-console/orgs/{orgId}`: renames the org.
 pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("orgId")?;
     save(&form, Edited::Org(id)).await

@@ -4,17 +4,18 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::TAG;
-use super::caller::PartnerCaller;
+use super::declared::tag;
+use crate::api::caller::PartnerCaller;
 use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::usage::UsageRequest;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
+    let by = Audience::Partner;
+    let mut of = api.area(tag(by), by);
     of.get(
-        "/partner/v1/usage",
+        "/usage",
         show,
         "showPartnerUsage",
         "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",

@@ -1,5 +1,5 @@
 //! Authenticates a partner by its key. Checked in this order: the key, whether the partner is active, the source
-//! address, the rate limit; then whether the org in the path is the partner's.
+//! address, the rate limit; then whether the org that the path or `Trunkline-Org` names is the partner's.
 //!
 //! A key is found by its SHA-256. The time of that look-up could reveal a prefix of a hash at most, which is of no use.
 
@@ -12,18 +12,18 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::api::caller::{PARTNER_KEY, credential};
+use super::credential::{PARTNER_KEY, credential};
+use super::operator::{ORG, named_org};
 use crate::api::connection_limiter::Proof;
-use crate::api::credentials::{KnownPartner, presented};
+use crate::api::credentials::{CallerKey, KnownOrg, KnownPartner, presented};
 use crate::api::field_type::id;
-use crate::api::idempotency::{Credential, Idempotent, once_for};
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
-use crate::api::{Api, ApiError, client};
+use crate::api::{Api, ApiError, SCOPES, client};
 
 /// Partner that makes the request.
 #[derive(Clone, Debug)]
-pub(super) struct PartnerCaller {
+pub(in crate::api) struct PartnerCaller {
     known: Arc<KnownPartner>,
     tally: Tally,
 }
@@ -32,33 +32,18 @@ impl FromRequestParts<Api> for PartnerCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        // `idempotency` has extracted it before, and counted the request.
-        if let Some(known) = parts.extensions.get::<Self>() {
-            return Ok(known.clone());
-        }
-
         let key = credential(
             parts,
             "A partner key is required: Authorization: Bearer <partner key>",
         )?;
-        let (hash, now) = (presented(key), api.now());
-        let look_up = async || {
-            let found = api
-                .read_inline(move |tx| partners::by_key(tx, hash))
-                .await?;
-            Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
-        };
-
-        let partners = &api.credentials().partners;
-        let known = partners.or_look_up(hash, api.monotonic(), look_up).await?;
-        let known = known.ok_or_else(|| no_key(key))?;
+        let known = known(api, key).await?.ok_or_else(|| no_key(key))?;
         // At each request, although the look-up is cached: the address is the request's.
         admitted(api, parts, &known.partner)?;
         // After the address, before the limit: a stolen key at an address that isn't allowed neither counts as
         // authenticated nor uses up the partner's requests.
         Proof::note(parts);
 
-        let (partner, tally) = (&known.partner, Tally::of(parts));
+        let (partner, tally, now) = (&known.partner, Tally::of(parts), api.now());
         let (id, key) = (partner.id, known.key.id);
         let caller = Self { known, tally };
         let limit = caller.requests_per_minute(api);
@@ -78,13 +63,64 @@ impl FromRequestParts<Api> for PartnerCaller {
     }
 }
 
-impl Credential for PartnerCaller {
-    fn key_id(&self) -> Uuid {
-        self.known.key.id
+/// Returns the partner of a key; `None` if no partner has it.
+async fn known(api: &Api, key: &str) -> Result<Option<Arc<KnownPartner>>, ApiError> {
+    let hash = presented(key);
+    let look_up = async || {
+        let found = api
+            .read_inline(move |tx| partners::by_key(tx, hash))
+            .await?;
+        Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
+    };
+    let partners = &api.credentials().partners;
+    partners.or_look_up(hash, api.monotonic(), look_up).await
+}
+
+/// Returns the org that a partner's request names in `Trunkline-Org`, as if by a key of that org with every scope. It counts as a request of the
+/// partner's.
+///
+/// # Errors
+/// Those of [`PartnerCaller`]; 401 if no org is named; 403 for an org that isn't the partner's, and for one that is suspended.
+pub(super) async fn in_org(parts: &mut Parts, api: &Api) -> Result<Arc<KnownOrg>, ApiError> {
+    if !parts.headers.contains_key(ORG) {
+        let message = "This is a partner key: name the org that the request is for in the header Trunkline-Org, or make a key of the org with \
+                       POST /partner/v1/orgs/{orgId}/api-keys";
+        return Err(ApiError::Unauthorized(message).with_code("partner_key"));
     }
 
-    fn org(&self) -> Option<Uuid> {
-        None
+    let caller = PartnerCaller::from_request_parts(parts, api).await?;
+    let org = caller.must_own(api, named_org(parts)).await?;
+    if org.is_suspended() {
+        return Err(ApiError::suspended());
+    }
+
+    let (key, limit) = (&caller.known.key, caller.requests_per_minute(api));
+    Ok(Arc::new(KnownOrg {
+        key: CallerKey {
+            id: key.id,
+            org_id: org.id,
+            name: key.name.clone(),
+            scopes: SCOPES.iter().map(|scope| (*scope).to_owned()).collect(),
+            expires_at: None,
+        },
+        suspended: false,
+        requests_per_minute: limit,
+        streams_per_minute: limit,
+    }))
+}
+
+/// Returns true if a key is still a partner's that is active, and this org is still that partner's and not suspended.
+///
+/// # Errors
+/// The database is away.
+pub(super) async fn is_still_in(api: &Api, key: &str, org: Uuid) -> Result<bool, ApiError> {
+    let Some(known) = known(api, key).await?.filter(|known| known.partner.active) else {
+        return Ok(false);
+    };
+    match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
+        Ok(org) => Ok(org.partner_id == Some(known.partner.id) && !org.is_suspended()),
+        Err(Error::Wrong(Wrong::Absent(_))) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -125,32 +161,31 @@ fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError>
 }
 
 impl PartnerCaller {
-    pub(super) fn id(&self) -> Uuid {
+    pub(super) fn key_id(&self) -> Uuid {
+        self.known.key.id
+    }
+
+    pub(in crate::api) fn id(&self) -> Uuid {
         self.known.partner.id
     }
 
     /// Requests per minute for all keys of the partner together.
-    pub(super) fn requests_per_minute(&self, api: &Api) -> u32 {
+    pub(in crate::api) fn requests_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.requests_per_minute;
         own.unwrap_or(api.config().limits.partner_requests_per_minute)
     }
 
     /// Login links per minute that the partner may create.
-    pub(super) fn login_links_per_minute(&self, api: &Api) -> u32 {
+    pub(in crate::api) fn login_links_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.login_links_per_minute;
         own.unwrap_or(api.config().limits.login_links_per_minute)
-    }
-
-    /// Default system prompt of the partner's orgs.
-    pub(super) fn ai_instructions(&self) -> Option<&str> {
-        self.known.partner.ai_instructions.as_deref()
     }
 
     /// Checks that the partner may verify numbers.
     ///
     /// # Errors
     /// 403 unless the operator allows the partner to verify numbers.
-    pub(super) fn may_verify_numbers(&self) -> Result<(), ApiError> {
+    pub(in crate::api) fn may_verify_numbers(&self) -> Result<(), ApiError> {
         if self.known.partner.verifies_numbers {
             return Ok(());
         }
@@ -163,7 +198,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// 429 if there were too many.
-    pub(super) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
+    pub(in crate::api) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
         let limit = self.login_links_per_minute(api);
         let taken = api
             .quotas()
@@ -175,12 +210,18 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// The same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id.
-    pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+    pub(in crate::api) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+        self.must_own(api, named.text("orgId").and_then(id)).await
+    }
+
+    /// Returns the org of this id.
+    ///
+    /// # Errors
+    /// As of [`PartnerCaller::owned`].
+    async fn must_own(&self, api: &Api, org: Option<Uuid>) -> Result<Org, ApiError> {
         // Judged before anything else of the request, and with one answer, so that a partner can't find out which ids
         // are orgs of others.
-        let id = named.text("orgId").and_then(id);
-        let org = id.ok_or_else(foreign)?;
-
+        let org = org.ok_or_else(foreign)?;
         match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
             Ok(org) if org.partner_id == Some(self.id()) => {
                 Acting::of_org(org.id);
@@ -195,7 +236,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// As of [`PartnerCaller::owned`].
-    pub(super) async fn owned_or_deleted(
+    pub(in crate::api) async fn owned_or_deleted(
         &self,
         api: &Api,
         named: &Named,
@@ -217,15 +258,7 @@ impl PartnerCaller {
 }
 
 /// Refusal for an org that isn't the partner's.
-pub(super) fn foreign() -> ApiError {
+pub(in crate::api) fn foreign() -> ApiError {
     ApiError::Forbidden("The org does not belong to this partner".to_owned())
         .with_code("foreign_org")
-}
-
-/// Tag of the partner's operations in the document.
-pub(super) const TAG: &str = "Partner provisioning";
-
-/// Wraps a handler that takes `Idempotency-Key`.
-pub(super) const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
-    once_for(handler)
 }

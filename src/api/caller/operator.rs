@@ -8,15 +8,15 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::HeaderName;
 use axum::http::request::Parts;
-use trunkline_store::{Acting, Actor, ActorKind, Error, Wrong, orgs};
+use trunkline_store::{Acting, Actor, ActorKind, Error, Kind, Org, Wrong, orgs};
 use uuid::Uuid;
 
-use super::connection_limiter::Proof;
-use super::credentials::{CallerKey, KnownOrg};
-use super::error::ApiError;
-use super::field_type::id;
-use super::quota::{Policy, Tally};
-use super::{Api, SCOPES};
+use crate::api::connection_limiter::Proof;
+use crate::api::credentials::{CallerKey, KnownOrg};
+use crate::api::field_type::id;
+use crate::api::path::Named;
+use crate::api::quota::{Policy, Tally};
+use crate::api::{Api, ApiError, SCOPES};
 
 /// Header that names the org by its id.
 pub(crate) const ORG: HeaderName = HeaderName::from_static("trunkline-org");
@@ -24,7 +24,7 @@ pub(crate) const ORG: HeaderName = HeaderName::from_static("trunkline-org");
 /// Maximum number of an operator's requests per minute: enough for a terminal that refreshes a hundred times a second.
 const REQUESTS_PER_MINUTE: u32 = 6_000;
 /// Event streams that an operator may have open in one org.
-pub(super) const STREAMS: usize = 16;
+pub(in crate::api) const STREAMS: usize = 16;
 
 impl FromRequestParts<Api> for Operator {
     type Rejection = ApiError;
@@ -49,19 +49,19 @@ impl Operator {
     }
 
     /// The user who is logged in to the operator's pages.
-    pub(super) const fn on_pages(uid: u32, session: Uuid) -> Self {
+    pub(in crate::api) const fn on_pages(uid: u32, session: Uuid) -> Self {
         Self {
             uid,
             session: Some(session),
         }
     }
 
-    pub(super) const fn uid(self) -> u32 {
+    pub(in crate::api) const fn uid(self) -> u32 {
         self.uid
     }
 
     /// Returns the operator who makes the request.
-    pub(super) fn of(parts: &Parts) -> Option<Self> {
+    pub(in crate::api) fn of(parts: &Parts) -> Option<Self> {
         parts.extensions.get::<Self>().copied()
     }
 
@@ -96,7 +96,7 @@ impl Operator {
     ///
     /// # Errors
     /// 401 for a request that came another way, 429 after too many requests.
-    pub(super) fn required(api: &Api, parts: &Parts) -> Result<Self, ApiError> {
+    pub(in crate::api) fn required(api: &Api, parts: &Parts) -> Result<Self, ApiError> {
         let operator = Self::of(parts).ok_or(ApiError::Unauthorized(
             "Only the operator of this machine may do this",
         ))?;
@@ -112,9 +112,7 @@ impl Operator {
     pub(super) async fn in_org(self, api: &Api, parts: &Parts) -> Result<Arc<KnownOrg>, ApiError> {
         self.admit(api, parts)?;
 
-        let named = parts.headers.get(ORG).and_then(|value| value.to_str().ok());
-        let named = named.and_then(id);
-        let org = named.ok_or_else(|| {
+        let org = named_org(parts).ok_or_else(|| {
             ApiError::bad("Trunkline-Org: the id of an org is required".to_owned())
         })?;
 
@@ -129,7 +127,7 @@ impl Operator {
         Acting::of_org(org);
         Ok(Arc::new(KnownOrg {
             key: CallerKey {
-                id: self.credential(org),
+                id: self.credential_in(org),
                 org_id: org,
                 name: "operator".to_owned(),
                 scopes: SCOPES.iter().map(|scope| (*scope).to_owned()).collect(),
@@ -141,9 +139,31 @@ impl Operator {
         }))
     }
 
-    /// Id in place of a key's, so that the operator's idempotency keys in an org are separate.
-    const fn credential(self, org: Uuid) -> Uuid {
-        // Plus one, so that root's differs from the id of the org itself.
-        Uuid::from_u128(org.as_u128() ^ (self.uid as u128 + 1) << 64)
+    /// Returns an id in place of a key's, so that the operator's idempotency keys are separate.
+    pub(super) const fn credential(self) -> Uuid {
+        // Plus one, so that root's isn't nil.
+        Uuid::from_u128((self.uid as u128 + 1) << 64)
     }
+
+    /// Returns an id in place of a key's, for requests in an org.
+    const fn credential_in(self, org: Uuid) -> Uuid {
+        Uuid::from_u128(org.as_u128() ^ self.credential().as_u128())
+    }
+}
+
+/// Returns the org that a request names in `Trunkline-Org`.
+pub(super) fn named_org(parts: &Parts) -> Option<Uuid> {
+    let named = parts.headers.get(ORG)?.to_str().ok()?;
+    id(named)
+}
+
+/// Returns the org in the path of a request of the operator's, and names it for the audit log's entry.
+///
+/// # Errors
+/// 404.
+pub(in crate::api) async fn org_in(api: &Api, named: &Named) -> Result<Org, ApiError> {
+    let id = named.id("orgId", Kind::Org)?;
+    let org = api.read_inline(move |tx| orgs::by_id(tx, id)).await?;
+    Acting::of_org(org.id);
+    Ok(org)
 }

@@ -15,9 +15,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, is_operators_address, logins};
 use uuid::Uuid;
 
-use super::caller::PartnerCaller;
-use super::{TAG, once};
+use super::declared::{once, tag};
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Provisioner;
 use crate::api::email::EMAIL;
 use crate::api::field_type::{Bool, ID, ListOf, Text};
 use crate::api::openapi::read_by;
@@ -26,10 +26,10 @@ use crate::api::path::Named;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
+    let mut of = api.area(tag(by), by);
     of.post_once(
-        "/partner/v1/orgs/{orgId}/login-links",
+        "/orgs/{orgId}/login-links",
         once(create),
         "createLoginLink",
         "Creates a link that logs a person into the dashboard, once and within 15 minutes",
@@ -60,18 +60,27 @@ impl LinkView {
 
 /// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201. If the address has no account,
 /// one is created, named `name` or the part before the at sign. A member keeps its roles; a new one gets `role_ids`, or
-/// else the default role.
+/// else the default role, and from the operator one that may change everything.
 pub(super) async fn create(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     body: Body,
 ) -> Result<(StatusCode, Json<LinkView>), ApiError> {
     // Before the org is looked up: requests for foreign orgs count as well.
-    caller.takes_login_link(&api)?;
-    let org = caller.owned(&api, &named).await?.id;
-    let (login, confirm) = described(body.fields()?)?;
-    must_be_a_persons(&login)?;
+    if let Some(partner) = caller.partner() {
+        partner.takes_login_link(&api)?;
+    }
+    let org = caller.org(&api, &named).await?.id;
+
+    let (mut login, confirm) = described(body.fields()?)?;
+    match caller {
+        Provisioner::Partner(_) => must_be_a_persons(&login)?,
+        Provisioner::Operator(_) if login.roles.is_empty() => {
+            login.roles = writing_role(api.store(), org).await?;
+        }
+        Provisioner::Operator(_) => {}
+    }
     let shown = issue(&api, org, login, confirm).await?;
     Ok((StatusCode::CREATED, Json(shown)))
 }
@@ -108,7 +117,7 @@ pub(in crate::api) async fn issue(
 ///
 /// # Errors
 /// [`Wrong::Unknown`] for a role that isn't the org's.
-pub(in crate::api) async fn store_link(
+async fn store_link(
     (store, dashboard): (&Store, &str),
     org: Uuid,
     login: &NewLogin,
@@ -133,6 +142,32 @@ pub(in crate::api) async fn store_link(
     })
 }
 
+/// Makes a link to the org's dashboard for the operator, for a command that has the store itself.
+///
+/// # Errors
+/// [`Broke`](trunkline_store::Broke): the database fails.
+pub(crate) async fn operators_login_link(
+    (store, dashboard): (&Store, &str),
+    org: Uuid,
+    email: &str,
+    now: Moment,
+) -> Result<String, Error> {
+    let login = NewLogin {
+        email: email.to_owned(),
+        name: Some("Operator".to_owned()),
+        roles: writing_role(store, org).await?,
+    };
+    let link = store_link((store, dashboard), org, &login, false, now).await?;
+    Ok(link.url().to_owned())
+}
+
+/// Returns the role of the org that may change everything.
+async fn writing_role(store: &Store, org: Uuid) -> Result<Vec<Uuid>, Error> {
+    let writes = [Some("write".to_owned()), None];
+    let roles = store.read(move |tx| logins::roles(tx, org, &writes, None, 1));
+    Ok(roles.await?.items.iter().map(|role| role.id).collect())
+}
+
 /// Names the foreign role by its position in the list.
 fn refused(login: &NewLogin, error: Error) -> ApiError {
     let place = match &error {
@@ -146,7 +181,7 @@ fn refused(login: &NewLogin, error: Error) -> ApiError {
 }
 
 /// Reads the person to log in, and whether a confirmation page comes first.
-pub(in crate::api) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
+fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));
     let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));

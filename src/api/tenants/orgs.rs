@@ -1,5 +1,5 @@
-//! `/partner/v1/orgs`: a partner's orgs. `external_id` is the partner's own id for an org, which makes creation safe to
-//! retry.
+//! `/partner/v1/orgs`: a partner's orgs, and `/operator/orgs`: all of them. `external_id` is the partner's own id for an org, which makes creation safe
+//! to retry.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,32 +7,34 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use trunkline_store::{Conflict, Error, NewOrg, Org, Wrong, orgs};
+use trunkline_store::{Conflict, Error, Narrow, NewOrg, Org, SuspendedBy, Tx, Wrong, orgs};
 use uuid::Uuid;
 
-use super::caller::PartnerCaller;
+use super::declared::{once, tag};
 use super::integrations::{self, BookingsField};
-use super::{TAG, once};
 use crate::api::body::{Body, Fields};
+use crate::api::caller::{Operator, PartnerCaller, Provisioner};
 use crate::api::field_type::{Parsed, Text, shown};
 use crate::api::language::LANGUAGE;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
+use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
 
-pub(super) fn operations(api: &mut Operations<'_>) {
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
     let config = api.config();
-    let mut of = api.area(TAG, Audience::Partner);
-    of.get(
-        "/partner/v1/orgs",
-        list,
-        "listOrgs",
-        "The partner's orgs, newest first",
-        |op| {
+    let mut of = api.area(tag(by), by);
+    match by == Audience::Operator {
+        true => of.get("/orgs", list, "listOrgs", "Every org, newest first", |op| {
+            op.query("name", text_schema(), "Only orgs of this name.")
+                .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
+                .lists::<OperatorsOrgView>()
+        }),
+        false => of.get("/orgs", list_of_partner, "listOrgs", "The partner's orgs, newest first", |op| {
             let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
             let offset =
                 json!({"type": "integer", "minimum": 0, "maximum": u32::MAX, "default": 0});
@@ -45,11 +47,11 @@ pub(super) fn operations(api: &mut Operations<'_>) {
                 )
                 .query("name", text_schema(), "Only orgs of this name.")
                 .gives::<OrgsView>(200)
-        },
-    );
+        }),
+    }
 
     of.post_once(
-        "/partner/v1/orgs",
+        "/orgs",
         once(create),
         "createOrg",
         "Creates an org, at most one for each `external_id`",
@@ -59,8 +61,12 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         },
     );
 
+    // An external id is one partner's.
+    if by == Audience::Operator {
+        return;
+    }
     of.get(
-        "/partner/v1/orgs/by-external-id/{externalId}",
+        "/orgs/by-external-id/{externalId}",
         by_external_id,
         "findOrg",
         "The partner's org with this external id",
@@ -88,6 +94,16 @@ pub(super) struct OrgView {
     #[serde(flatten)]
     org: NewOrgView,
     created_at: String,
+}
+
+/// An org in the operator's list.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OperatorsOrg")]
+pub(super) struct OperatorsOrgView {
+    #[serde(flatten)]
+    org: OrgView,
+    partner_id: Option<Uuid>,
+    suspended_by: Vec<SuspendedBy>,
 }
 
 /// A page of orgs, newest first.
@@ -119,29 +135,60 @@ impl From<Org> for OrgView {
     }
 }
 
+impl From<Org> for OperatorsOrgView {
+    fn from(org: Org) -> Self {
+        Self {
+            partner_id: org.partner_id,
+            suspended_by: org.suspended_by(),
+            org: org.into(),
+        }
+    }
+}
+
 /// `POST /partner/v1/orgs {name, external_id, website, language, ai_instructions, integrations}`: 201; 409 if the
 /// partner has an org with that external id, which is checked before the integrations and again when the org is stored;
-/// 400 if a third party refuses credentials, 502 if it doesn't answer. On an error no org is created.
-pub(super) async fn create(
+/// 409 for the operator who gives the name of another org; 400 if a third party refuses credentials, 502 if it doesn't answer. On an error no org is created.
+async fn create(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     body: Body,
 ) -> Result<(StatusCode, Json<NewOrgView>), ApiError> {
     let new = described(api.config(), body.fields()?)?;
-    if let Some(external_id) = &new.external_id {
-        is_free(&api, caller.id(), external_id).await?;
+    let partner = caller.partner_id();
+    if let (Some(partner), Some(external_id)) = (partner, &new.external_id) {
+        is_free(&api, partner, external_id).await?;
     }
 
     // Outside a transaction: a third party that is slow must not hold up SQLite's only writer.
     integrations::check(&api, &new.bookings, "No org was made").await?;
-    let org = api
-        .write(move |tx, now| orgs::create(tx, Some(caller.id()), &new, now))
-        .await?;
+    let create = move |tx: &mut Tx, now| {
+        // The operator's commands find an org by its name. Partners' customers may share one.
+        if partner.is_none() {
+            orgs::must_be_only(tx, &new.name, None)?;
+        }
+        orgs::create(tx, partner, &new, now)
+    };
+    let org = api.write(create).await?;
     Ok((StatusCode::CREATED, Json(org.into())))
 }
 
+/// `GET /operator/orgs?name&search&limit&cursor`: newest first.
+async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    mut query: Query,
+) -> Result<Page<OperatorsOrgView>, ApiError> {
+    let given: Narrow = [query.text("name"), query.text("search")];
+    let paging = Paging::read(&mut query, "operators_orgs", given);
+    query.finish()?;
+
+    let (narrow, after, limit) = (paging.filters.clone(), paging.after, paging.limit);
+    let found = api.read(move |tx| orgs::page(tx, &narrow, after, limit));
+    Ok(paging.page(found.await?, OperatorsOrgView::from))
+}
+
 /// `GET /partner/v1/orgs?limit&offset&external_id&name`
-pub(super) async fn list(
+async fn list_of_partner(
     State(api): State<Api>,
     caller: PartnerCaller,
     mut query: Query,
@@ -163,7 +210,7 @@ pub(super) async fn list(
 }
 
 /// `GET /partner/v1/orgs/by-external-id/{externalId}`
-pub(super) async fn by_external_id(
+async fn by_external_id(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,

@@ -1,10 +1,8 @@
-//! Authenticates a request: an org's API key, or a session of the dashboard (see `dashboard_session`). A key needs a
-//! valid signature and a row in the database.
+//! Caller that works in one org. A key of the org needs a valid signature and a row in the database.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use subtle::ConstantTimeEq as _;
 use trunkline_calls::token as session;
@@ -14,47 +12,68 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::connection_limiter::Proof;
-use super::credentials::{CallerKey, KnownOrg, presented};
-use super::error::ApiError;
+use super::credential::{Credential, PARTNER_KEY, credential};
 use super::operator::Operator;
-use super::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
-use super::{Api, dashboard_session, default_limits, token};
+use super::partner;
+use crate::api::connection_limiter::Proof;
+use crate::api::credentials::{CallerKey, KnownOrg, presented};
+use crate::api::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
+use crate::api::{Api, ApiError, dashboard_session, default_limits, token};
 
 /// Org that makes the request, with the permissions of its key.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
-    pub(super) org: Uuid,
-    known: Arc<KnownOrg>,
-    party: Party,
+pub(in crate::api) struct Caller {
+    pub(in crate::api) org: Uuid,
+    pub(super) known: Arc<KnownOrg>,
+    pub(super) party: Party,
 }
 
 /// Party that makes a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Party {
-    Tenant,
-    /// The operator of this machine. The bounds on tenants don't apply.
+pub(super) enum Party {
+    /// The org itself, by a key or a session.
+    Org,
+    /// The partner whose org it is. It may do in the org what every key may.
+    Partner,
+    /// The operator of this machine, who may do what every key may. The bounds on tenants don't apply.
     Operator,
+}
+
+/// Scopes that an operation asks of an org's key: an extension of its requests, which the declaration sets.
+#[derive(Copy, Clone, Debug)]
+pub(in crate::api) struct RequiredScopes(pub(in crate::api) &'static [&'static str]);
+
+impl RequiredScopes {
+    /// Checks that the caller's key has the scopes that the operation asks for.
+    ///
+    /// # Errors
+    /// 403 naming the first scope that it lacks.
+    pub(super) fn check(parts: &Parts, caller: &Caller) -> Result<(), ApiError> {
+        let Some(Self(scopes)) = parts.extensions.get() else {
+            return Ok(());
+        };
+        scopes.iter().try_for_each(|scope| caller.needs(scope))
+    }
 }
 
 impl Caller {
     /// Id of the key that came with the request.
-    pub(super) fn key_id(&self) -> Uuid {
+    pub(in crate::api) fn key_id(&self) -> Uuid {
         self.known.key.id
     }
 
     /// Returns true if the operator makes the request: the bounds on tenants don't apply.
-    pub(super) fn is_operator(&self) -> bool {
+    pub(in crate::api) fn is_operator(&self) -> bool {
         self.party == Party::Operator
     }
 
     /// Returns true if the key has the scope.
-    pub(super) fn may(&self, scope: &str) -> bool {
+    pub(in crate::api) fn may(&self, scope: &str) -> bool {
         self.known.key.scopes.iter().any(|held| held == scope)
     }
 
     /// Time at which the key expires.
-    pub(super) fn ends_at(&self) -> Option<Moment> {
+    pub(in crate::api) fn ends_at(&self) -> Option<Moment> {
         self.known.key.expires_at
     }
 
@@ -62,7 +81,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 naming the scope, if the key lacks it.
-    pub(super) fn needs(&self, scope: &str) -> Result<(), ApiError> {
+    pub(in crate::api) fn needs(&self, scope: &str) -> Result<(), ApiError> {
         if self.may(scope) {
             Ok(())
         } else {
@@ -72,87 +91,12 @@ impl Caller {
     }
 }
 
-/// Like [`Caller`], for a request that is answered by a stream. It counts against a limit of its own, and is authorized
-/// again while the stream lasts.
-#[derive(Clone, Debug)]
-pub(super) struct StreamCaller {
-    pub(super) caller: Caller,
-    opened_by: OpenedBy,
-}
-
-/// Credential that opened a stream.
-#[derive(Clone, Debug)]
-enum OpenedBy {
-    Key { token: String },
-    Operator,
-}
-
-impl StreamCaller {
-    /// Key that opened the stream.
-    pub(super) fn key(&self) -> Uuid {
-        self.caller.known.key.id
-    }
-
-    /// Returns true if the operator opened the stream: it takes none of the org's places.
-    pub(super) const fn is_operators(&self) -> bool {
-        matches!(self.opened_by, OpenedBy::Operator)
-    }
-
-    /// Returns true if the key is still valid and its org isn't suspended. While the database is away, it counts as
-    /// valid.
-    pub(super) async fn is_good(&self, api: &Api) -> bool {
-        let OpenedBy::Key { token } = &self.opened_by else {
-            return true;
-        };
-        match known(api, token).await {
-            Ok(Some(known)) => !known.suspended,
-            Ok(None) | Err(ApiError::Unauthorized(_)) => false,
-            Err(_) => true,
-        }
-    }
-}
-
-impl FromRequestParts<Api> for StreamCaller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        if Operator::of(parts).is_some() {
-            let caller = Caller::from_request_parts(parts, api).await?;
-            return Ok(Self {
-                caller,
-                opened_by: OpenedBy::Operator,
-            });
-        }
-
-        // Only a header opens an event stream: the cookie of a session doesn't, since the console has streams of its
-        // own.
-        let token = credential(parts, REQUIRED)?.to_owned();
-        let known = known(api, &token).await?.ok_or(REVOKED)?;
-        Proof::note(parts);
-
-        let org = known.key.org_id;
-        let (limit, now) = (known.streams_per_minute, api.now());
-        known.count(api, parts, (Policy::OrgStreams, limit))?;
-        api.credentials().uses.note_org_key(known.key.id, now);
-
-        let caller = Caller {
-            org,
-            known,
-            party: Party::Tenant,
-        };
-        Ok(Self {
-            caller,
-            opened_by: OpenedBy::Key { token },
-        })
-    }
-}
-
 impl KnownOrg {
     /// Counts a request.
     ///
     /// # Errors
     /// 403 for a suspended org, also beyond its limit; 429 if there were too many.
-    fn count(
+    pub(super) fn count(
         &self,
         api: &Api,
         parts: &Parts,
@@ -169,8 +113,8 @@ impl KnownOrg {
     }
 }
 
-const REQUIRED: &str = "An API key is required: Authorization: Bearer <API key>";
-const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked");
+pub(super) const REQUIRED: &str = "An API key is required: Authorization: Bearer <API key>";
+pub(super) const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked");
 const INVALID: ApiError = ApiError::Unauthorized("The API key is invalid");
 const EXPIRED: ApiError = ApiError::Unauthorized("The API key has expired");
 
@@ -178,7 +122,7 @@ const EXPIRED: ApiError = ApiError::Unauthorized("The API key has expired");
 ///
 /// # Errors
 /// 401 for a token that is no key's, and for a key that has expired.
-async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
+pub(super) async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
     let orgs = &api.credentials().orgs;
     // Boxed because it is large and seldom needed.
     let look_up = async || Box::pin(look_up(api, token)).await;
@@ -202,30 +146,39 @@ impl FromRequestParts<Api> for Caller {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
+        let caller = Self::authenticated(parts, api).await?;
+        RequiredScopes::check(parts, &caller)?;
+        Ok(caller)
+    }
+}
+
+impl Caller {
+    async fn authenticated(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let of = |known: Arc<KnownOrg>, party| Self {
+            org: known.key.org_id,
+            known,
+            party,
+        };
 
         // The transport has proved who this is, so a credential in the headers isn't read.
         if let Some(operator) = Operator::of(parts) {
             let known = operator.in_org(api, parts).await?;
-            let org = known.key.org_id;
-            return Ok(Self {
-                org,
-                known,
-                party: Party::Operator,
-            });
+            return Ok(of(known, Party::Operator));
         }
 
         let now = api.now();
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(parts, api)?;
             known.count(api, parts, (Policy::Console, CONSOLE_REQUESTS_PER_MINUTE))?;
-            return Ok(Self {
-                org: known.key.org_id,
-                known,
-                party: Party::Tenant,
-            });
+            return Ok(of(known, Party::Org));
         }
 
         let token = credential(parts, REQUIRED)?;
+        if token.starts_with(PARTNER_KEY) {
+            let known = partner::in_org(parts, api).await?;
+            return Ok(of(known, Party::Partner));
+        }
+
         let known = known(api, token).await?.ok_or(REVOKED)?;
         // Before the limit: a client beyond it has authenticated all the same.
         Proof::note(parts);
@@ -241,11 +194,7 @@ impl FromRequestParts<Api> for Caller {
         };
 
         Acting::by(actor, Some(org), None);
-        Ok(Self {
-            org,
-            known,
-            party: Party::Tenant,
-        })
+        Ok(of(known, Party::Org))
     }
 }
 
@@ -295,11 +244,6 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
 
 /// Explains a credential that is no org's key, by the kind of credential that it looks like.
 fn no_key(token: &str) -> ApiError {
-    if token.starts_with(PARTNER_KEY) {
-        let message = "This is a partner key, for paths below /partner/v1. Make a key of the org with \
-                       POST /partner/v1/orgs/{orgId}/api-keys";
-        return ApiError::Unauthorized(message).with_code("partner_key");
-    }
     if token.starts_with(session::PREFIX) {
         let message =
             "This is a session token, for GET /phone/sessions/{session_id} and for its own call";
@@ -308,43 +252,12 @@ fn no_key(token: &str) -> ApiError {
     INVALID
 }
 
-/// Prefix of partner keys.
-pub(crate) const PARTNER_KEY: &str = "tlp_";
+impl Credential for Caller {
+    fn key_id(&self) -> Uuid {
+        Self::key_id(self)
+    }
 
-/// Returns the credential that came with the request; `required` is the message if it is missing.
-pub(super) fn credential<'r>(
-    parts: &'r Parts,
-    required: &'static str,
-) -> Result<&'r str, ApiError> {
-    let value = parts.headers.get(AUTHORIZATION);
-    let value = value.ok_or(ApiError::Unauthorized(required))?;
-    let credential = value.to_str().ok().and_then(bearer);
-    credential.ok_or(ApiError::Unauthorized(
-        "The Authorization header is not a Bearer credential",
-    ))
-}
-
-/// Credential in `Bearer <credential>`; the scheme ignores case (RFC 9110 §11.1).
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, credential) = value.split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| credential.trim())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bearer_credential_is_found() {
-        for (value, credential) in [
-            ("Bearer a.b.c", Some("a.b.c")),
-            ("bearer  x ", Some("x")),
-            ("Basic eDp5", None),
-            ("Bearer", None),
-        ] {
-            assert_eq!(bearer(value), credential, "{value}");
-        }
+    fn org(&self) -> Option<Uuid> {
+        Some(self.org)
     }
 }

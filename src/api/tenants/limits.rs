@@ -1,4 +1,4 @@
-//! `/partner/v1/orgs/{orgId}/limits`: limits of an org, which its partner sets within the operator's bounds.
+//! `/partner/v1/orgs/{orgId}/limits`: limits of an org, which the operator sets, and the org's partner within the operator's bounds.
 //! `/partner/v1/limits`: those bounds, and the limits of the partner itself.
 
 use axum::Json;
@@ -6,13 +6,12 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{
-    Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits, Tx, Versioned,
-    org_limits,
+    Change, DefaultLimits, OrgLimit, StoredLimit, StoredLimits, Tx, Versioned, org_limits,
 };
 
-use super::TAG;
-use super::caller::PartnerCaller;
+use super::declared::tag;
 use crate::api::body::{Body, Fields};
+use crate::api::caller::{PartnerCaller, Provisioner};
 use crate::api::field_type::Count;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
@@ -22,25 +21,30 @@ use crate::api::version::{IfMatch, Tagged};
 use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
 
-pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
-    of.get(
-        "/partner/v1/limits",
-        own,
-        "showPartnerLimits",
-        "Limits of the partner, and the greatest limits that it may set for its orgs",
-        |op| op.gives::<PartnerLimitsView>(200),
-    );
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
+    let mut of = api.area(tag(by), by);
+    if by == Audience::Partner {
+        of.get(
+            "/limits",
+            own,
+            "showPartnerLimits",
+            "Limits of the partner, and the greatest limits that it may set for its orgs",
+            |op| op.gives::<PartnerLimitsView>(200),
+        );
+    }
 
     of.get(
-        "/partner/v1/orgs/{orgId}/limits",
+        "/orgs/{orgId}/limits",
         show,
         "showOrgLimits",
         "Limits of the org",
         |op| op.gives_versioned::<OrgLimitsView>(),
     );
 
-    of.patch("/partner/v1/orgs/{orgId}/limits", update, "updateOrgLimits", "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged", |op| {
+    of.patch("/orgs/{orgId}/limits", update, "updateOrgLimits", match by == Audience::Operator {
+            true => "Shows an org's limits, and sets those that are given; `null` restores the default",
+            false => "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged",
+        }, |op| {
             op
                 .of_version()
                 .body(read_by(changed))
@@ -54,9 +58,9 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 struct LimitView {
     /// The value in force.
     limit: u32,
-    /// The greatest value that the partner may set.
+    /// The greatest value that the org's partner may set.
     max: u32,
-    /// The org's present number; `null` for limits per minute.
+    /// The org's present number; `null` for calls at once and limits per minute, which each node counts for itself.
     used: Option<u64>,
 }
 
@@ -64,6 +68,8 @@ struct LimitView {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "OrgLimits")]
 pub(super) struct OrgLimitsView {
+    /// Calls at once, in both directions. The default doesn't limit them.
+    concurrent_calls: LimitView,
     outbound_trunks: LimitView,
     agents: LimitView,
     destinations: LimitView,
@@ -85,6 +91,8 @@ pub(super) struct OrgLimitsView {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "GreatestOrgLimits")]
 struct GreatestView {
+    /// Calls at once.
+    concurrent_calls: u32,
     /// Outbound trunks.
     outbound_trunks: u32,
     /// Agents.
@@ -142,6 +150,7 @@ pub(super) async fn own(
         requests_per_minute: caller.requests_per_minute(&api),
         login_links_per_minute: caller.login_links_per_minute(&api),
         orgs: GreatestView {
+            concurrent_calls: most(OrgLimit::Calls),
             outbound_trunks: most(OrgLimit::OutboundTrunks),
             agents: most(OrgLimit::Agents),
             destinations: most(OrgLimit::Destinations),
@@ -160,11 +169,11 @@ pub(super) async fn own(
 /// `GET /partner/v1/orgs/{orgId}/limits`
 pub(super) async fn show(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Tagged<OrgLimitsView>, ApiError> {
-    let org = caller.owned(&api, &named).await?;
+    let org = caller.org(&api, &named).await?;
     query.finish()?;
     let (id, changed_at) = (org.id, org.updated_at);
     let stored = api
@@ -174,21 +183,22 @@ pub(super) async fn show(
 }
 
 /// `PATCH /partner/v1/orgs/{orgId}/limits {agents, …}`: an absent limit is unchanged, `null` restores the default. 400
-/// for a value above the operator's bound. Lowering a limit deletes nothing.
+/// for a partner's value above the operator's bound. Lowering a limit deletes nothing.
 pub(super) async fn update(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<OrgLimitsView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let version = version.versions()?;
     let changes = changed(body.fields()?)?;
 
     let defaults = default_limits(api.config());
+    let by = caller.limited_by();
     let limit = move |tx: &mut Tx, now| {
-        let stored = org_limits::limit(tx, org, &changes, LimitedBy::Partner, defaults, now)?;
+        let stored = org_limits::limit(tx, org, &changes, by, defaults, now)?;
         Ok((stored, now))
     };
     let (stored, changed_at) = api.change(org, Versioned::Org, version, limit).await?;
@@ -198,9 +208,7 @@ pub(super) async fn update(
 }
 
 /// Reads the limits in the body with their new values.
-pub(in crate::api) fn changed(
-    mut fields: Fields,
-) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
+fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
     let changes = read(&mut fields);
     fields.done(|| Some(changes))
 }
@@ -209,7 +217,7 @@ pub(in crate::api) fn changed(
 pub(in crate::api) fn read(fields: &mut Fields) -> Vec<(OrgLimit, Option<u32>)> {
     let mut changes = Vec::new();
     for limit in OrgLimit::ALL {
-        let value = Count::new(limit.least()..=OrgLimit::GREATEST);
+        let value = Count::new(limit.least()..=limit.greatest());
         if let Some(most) = fields.clearable(limit.as_str(), value) {
             changes.push((limit, most));
         }
@@ -235,6 +243,7 @@ async fn view(api: &Api, org: Uuid, stored: &StoredLimits) -> Result<OrgLimitsVi
     };
 
     Ok(OrgLimitsView {
+        concurrent_calls: one(OrgLimit::Calls),
         outbound_trunks: one(OrgLimit::OutboundTrunks),
         agents: one(OrgLimit::Agents),
         destinations: one(OrgLimit::Destinations),

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::show::Rung;
+use super::ladder::{Ladder, Party, Passed, RungContent, seconds};
 
 /// Positions of the lifelines, and the distance between two rungs.
 const CALLER: u32 = 190;
@@ -40,42 +40,30 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Draws the diagram. Its colours follow `currentColor`, and it has no script.
-pub fn svg(rungs: &[Rung]) -> String {
+pub fn svg(ladder: &Ladder) -> String {
     let mut body = String::new();
     let mut y = TOP;
-    let began = rungs.first().map_or(0, |rung| rung.at);
-    for rung in rungs {
-        let micros = rung.at.saturating_sub(began);
+    for rung in &ladder.rungs {
         // Writing to a string can't fail.
         let _ = write!(
             body,
-            "<text x=\"84\" y=\"{}\" text-anchor=\"end\" class=\"time\">{}.{:03}</text>",
+            "<text x=\"84\" y=\"{}\" text-anchor=\"end\" class=\"time\">{}</text>",
             y + 4,
-            micros / 1_000_000,
-            micros / 1_000 % 1_000
+            seconds(ladder.passed(rung))
         );
 
-        match rung.leg {
-            Some((leg, is_sent)) => {
-                arrow(&mut body, y, leg, is_sent, &rung.text);
+        match &rung.content {
+            RungContent::Message(message) => {
+                arrow(&mut body, y, message);
                 y += STEP;
             }
-            None => y = note(&mut body, y, &rung.text),
+            RungContent::Decision(text) => y = note(&mut body, y, text),
         }
     }
 
     let height = y + STEP / 2;
-    let mut lines = vec![
-        (CALLER, "caller"),
-        (OURS, "trunkline"),
-        (RUNTIME, "runtime"),
-    ];
-
-    let is_handed_on = |rung: &Rung| rung.leg.is_some_and(|(leg, _)| leg == "destination");
-    if rungs.iter().any(is_handed_on) {
-        lines.push((DESTINATION, "destination"));
-    }
-
+    let parties = ladder.parties().iter();
+    let lines: Vec<(u32, &str)> = parties.map(|party| (line(*party), party.name())).collect();
     let width = lines.last().map_or(0, |(x, _)| *x) + MARGIN;
     let mut picture = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
@@ -97,31 +85,30 @@ pub fn svg(rungs: &[Rung]) -> String {
     picture
 }
 
-fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
-    let (left, right) = match leg {
-        "caller" => (CALLER, OURS),
-        "destination" => (OURS, DESTINATION),
-        _ => (OURS, RUNTIME),
-    };
+/// Position of a party's lifeline.
+const fn line(party: Party) -> u32 {
+    match party {
+        Party::Caller => CALLER,
+        Party::Trunkline => OURS,
+        Party::Runtime => RUNTIME,
+        Party::Destination => DESTINATION,
+    }
+}
 
-    let (from, to) = match (leg, is_sent) {
-        ("caller", true) => (right, left),
-        ("caller", false) => (left, right),
-        (_, true) => (left, right),
-        (_, false) => (right, left),
-    };
-
+fn arrow(body: &mut String, y: u32, message: &Passed) {
+    let (from, to) = message.ends();
+    let (from, to) = (line(from), line(to));
     let _ = write!(
         body,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
          <line x1=\"{from}\" y1=\"{y}\" x2=\"{to}\" y2=\"{y}\" stroke=\"currentColor\" marker-end=\"url(#head)\"/>",
         // Centred between the lifelines, so that none runs through it.
-        match leg {
-            "destination" => RUNTIME.midpoint(DESTINATION),
-            _ => left.midpoint(right),
+        match message.peer {
+            Party::Destination => RUNTIME.midpoint(DESTINATION),
+            Party::Caller | Party::Trunkline | Party::Runtime => from.midpoint(to),
         },
         y - 6,
-        Escaped(&shortened(text, 38)),
+        Escaped(&shortened(&message.summary, 38)),
     );
 }
 
@@ -177,23 +164,42 @@ fn wrapped(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::ladder::Rung;
 
-    fn rung(leg: Option<(&'static str, bool)>, text: &str) -> Rung {
+    fn rung(leg: Option<(Party, bool)>, text: &str) -> Rung {
+        let text = text.to_owned();
+        let content = match leg {
+            None => RungContent::Decision(text),
+            Some((peer, is_sent)) => RungContent::Message(Box::new(Passed {
+                peer,
+                is_sent,
+                summary: text,
+                transport: String::new(),
+                source: String::new(),
+                destination: String::new(),
+                text: String::new(),
+            })),
+        };
         Rung {
             at: 1_500_000,
-            leg,
-            text: text.to_owned(),
+            content,
         }
+    }
+
+    fn drawn(rungs: &[Rung]) -> String {
+        svg(&Ladder {
+            rungs: rungs.to_vec(),
+        })
     }
 
     #[test]
     fn messages_are_arrows_and_decisions_are_notes() {
         let long = "a word ".repeat(200);
-        let picture = svg(&[
-            rung(Some(("caller", false)), "INVITE"),
-            rung(Some(("runtime", true)), &"x".repeat(100)),
+        let picture = drawn(&[
+            rung(Some((Party::Caller, false)), "INVITE"),
+            rung(Some((Party::Runtime, true)), &"x".repeat(100)),
             rung(None, &long),
-            rung(Some(("caller", true)), "200 OK (INVITE)"),
+            rung(Some((Party::Caller, true)), "200 OK (INVITE)"),
         ]);
 
         assert_eq!(picture.matches("marker-end").count(), 3);
@@ -208,9 +214,9 @@ mod tests {
         assert_eq!(picture.matches("italic").count(), LINES + 1);
         assert!(picture.contains(&format!(">{}…</text>", "x".repeat(37))));
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-        assert!(svg(&[]).contains("runtime") && !picture.contains("destination"));
+        assert!(drawn(&[]).contains("runtime") && !picture.contains("destination"));
 
-        let picture = svg(&[rung(Some(("destination", false)), "200 OK (INVITE)")]);
+        let picture = drawn(&[rung(Some((Party::Destination, false)), "200 OK (INVITE)")]);
         assert!(
             picture.contains("x1=\"1030\" y1=\"64\" x2=\"470\"")
                 && picture.contains(">destination<"),
@@ -220,8 +226,8 @@ mod tests {
 
     #[test]
     fn what_a_peer_says_stays_text() {
-        let picture = svg(&[rung(
-            Some(("caller", false)),
+        let picture = drawn(&[rung(
+            Some((Party::Caller, false)),
             "<script>\"&\u{0}\u{1b}</script>",
         )]);
         assert!(!picture.contains("<script"), "{picture}");

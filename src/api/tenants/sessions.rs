@@ -7,8 +7,8 @@ use serde::Serialize;
 use trunkline_store::{Change, Kind, ListedSession, Tx, sessions};
 use uuid::Uuid;
 
-use super::TAG;
-use super::caller::PartnerCaller;
+use super::declared::tag;
+use crate::api::caller::Provisioner;
 use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
@@ -16,10 +16,10 @@ use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 
-pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
+    let mut of = api.area(tag(by), by);
     of.get(
-        "/partner/v1/orgs/{orgId}/sessions",
+        "/orgs/{orgId}/sessions",
         list,
         "listDashboardSessions",
         "Sessions of the org's dashboard, newest first",
@@ -30,7 +30,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.delete(
-        "/partner/v1/orgs/{orgId}/sessions",
+        "/orgs/{orgId}/sessions",
         end_all,
         "endDashboardSessions",
         "Ends all sessions of the org's dashboard",
@@ -38,7 +38,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.delete(
-        "/partner/v1/orgs/{orgId}/sessions/{sessionId}",
+        "/orgs/{orgId}/sessions/{sessionId}",
         end_one,
         "endDashboardSession",
         "Ends one session of the org's dashboard",
@@ -72,11 +72,11 @@ impl From<ListedSession> for DashboardSessionView {
 /// `GET /partner/v1/orgs/{orgId}/sessions?email&limit&cursor`: current sessions, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     mut query: Query,
 ) -> Result<Page<DashboardSessionView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     // Addresses are stored in lower case.
     let email = query.text("email").map(|email| email.to_ascii_lowercase());
     let paging = Paging::read(&mut query, "sessions", email);
@@ -94,11 +94,11 @@ pub(super) async fn list(
 /// `DELETE /partner/v1/orgs/{orgId}/sessions`: ends all sessions of the org's dashboard.
 pub(super) async fn end_all(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     query.finish()?;
     end(&api, org, None).await
 }
@@ -106,11 +106,11 @@ pub(super) async fn end_all(
 /// `DELETE /partner/v1/orgs/{orgId}/sessions/{sessionId}`: ends one session.
 pub(super) async fn end_one(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let session = named.id("sessionId", Kind::DashboardSession)?;
     query.finish()?;
     end(&api, org, Some(session)).await

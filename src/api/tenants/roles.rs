@@ -7,8 +7,8 @@ use serde_json::json;
 use trunkline_store::{Access, Role, logins};
 use uuid::Uuid;
 
-use super::TAG;
-use super::caller::PartnerCaller;
+use super::declared::tag;
+use crate::api::caller::Provisioner;
 use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
@@ -16,10 +16,10 @@ use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
+    let mut of = api.area(tag(by), by);
     of.get(
-        "/partner/v1/orgs/{orgId}/roles",
+        "/orgs/{orgId}/roles",
         list,
         "listRoles",
         "Roles for members of the org",
@@ -61,11 +61,11 @@ impl From<Role> for RoleView {
 /// `GET /partner/v1/orgs/{orgId}/roles?limit&cursor`
 pub(super) async fn list(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     mut query: Query,
 ) -> Result<Page<RoleView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let narrow = [
         query.one_of("access", &["write", "read"]),
         query.text("name"),

@@ -1,4 +1,4 @@
-//! `/partner/v1/orgs/{orgId}`: one org with everything that its partner may see and change.
+//! `/partner/v1/orgs/{orgId}`: one org with everything that its managers may see and change.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,15 +7,16 @@ use serde::Serialize;
 use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
-    Tx, Versioned, Wrong, aged, deleted_orgs,
+    Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Tx,
+    Versioned, Wrong, aged, deleted_orgs, orgs, partners,
 };
+use uuid::Uuid;
 
-use super::caller::{PartnerCaller, foreign};
+use super::declared::{once, tag};
 use super::integrations::{self as connections, BookingsField};
 use super::orgs::{OrgView, WEBSITE};
-use super::{TAG, once};
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Provisioner;
 use crate::api::field_type::{Count, Text};
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::language::LANGUAGE;
@@ -26,21 +27,21 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
-use crate::api::{Api, ApiError, Success, default_retention};
+use crate::api::{Api, ApiError, default_retention};
 use crate::config::{Config, Retention};
 
-pub(super) fn operations(api: &mut Operations<'_>) {
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
     let config = api.config();
-    let mut of = api.area(TAG, Audience::Partner);
+    let mut of = api.area(tag(by), by);
     of.get(
-        "/partner/v1/orgs/{orgId}",
+        "/orgs/{orgId}",
         show,
         "showOrg",
         "An org with all its data",
         |op| op.gives_versioned::<WholeOrgView>(),
     );
 
-    of.patch("/partner/v1/orgs/{orgId}", update, "updateOrg", "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections", |op| {
+    of.patch("/orgs/{orgId}", update, "updateOrg", "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections", |op| {
             let body = read_by(|fields| changed(config, fields));
             op
                 .of_version()
@@ -49,7 +50,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
                 .gives_versioned::<WholeOrgView>()
         });
     of.delete(
-        "/partner/v1/orgs/{orgId}",
+        "/orgs/{orgId}",
         delete,
         "deleteOrg",
         "Deletes an org; it can be restored for 30 days",
@@ -60,12 +61,12 @@ pub(super) fn operations(api: &mut Operations<'_>) {
                 "`true` ends the org's calls and deletes everything at once: it can't be restored.",
             )
             .of_version()
-            .deletes()
+            .gives::<OrgDeletionView>(200)
         },
     );
 
     of.post(
-        "/partner/v1/orgs/{orgId}/restore",
+        "/orgs/{orgId}/restore",
         restore,
         "restoreOrg",
         "Restores a deleted org, with its numbers that no other org has verified since",
@@ -77,7 +78,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post_once(
-        "/partner/v1/orgs/{orgId}/rotate-widget-token",
+        "/orgs/{orgId}/rotate-widget-token",
         once(rotate_widget_token),
         "rotateWidgetToken",
         "Gives the org another `widget_token`; the old one is good for 24 hours more",
@@ -89,7 +90,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/partner/v1/orgs/{orgId}/suspend",
+        "/orgs/{orgId}/suspend",
         suspend,
         "suspendOrg",
         "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up continue",
@@ -97,10 +98,13 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post(
-        "/partner/v1/orgs/{orgId}/resume",
+        "/orgs/{orgId}/resume",
         resume,
         "resumeOrg",
-        "Ends the partner's suspension of an org; one by the operator stays",
+        match by == Audience::Operator {
+            true => "Ends the operator's suspension; one by the org's partner stays",
+            false => "Ends the partner's suspension of an org; one by the operator stays",
+        },
         suspension,
     );
 }
@@ -117,6 +121,8 @@ fn suspension(op: Operation<'_>) -> Operation<'_> {
 pub(super) struct WholeOrgView {
     #[serde(flatten)]
     org: OrgView,
+    /// The partner that made the org; `null` if the operator did.
+    partner_id: Option<Uuid>,
     website: Option<String>,
     /// The default language of the org's contacts and agents.
     language: String,
@@ -167,45 +173,62 @@ impl From<RetentionDays> for RetentionView {
     }
 }
 
+/// An org that was deleted just now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OrgDeletion")]
+pub(super) struct OrgDeletionView {
+    /// Always true.
+    success: bool,
+    /// True if it can be restored; only the operator is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restorable: Option<bool>,
+}
+
 /// `GET /partner/v1/orgs/{orgId}`
 pub(super) async fn show(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    let org = caller.owned(&api, &named).await?;
+    let org = caller.org(&api, &named).await?;
     query.finish()?;
-    whole(&api, &caller, org).await
+    whole(&api, org).await
 }
 
 /// `PATCH /partner/v1/orgs/{orgId} {name, website, language, ai_instructions, integrations, retention}`: an absent
 /// field is unchanged, `null` clears a field that may be empty. `integrations` replaces all connections, and is checked
-/// before anything changes, as at creation.
+/// before anything changes, as at creation. 409 for the operator who gives the name of another org.
 pub(super) async fn update(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let version = version.versions()?;
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
     // Before the transaction, which judges the version: the third party may take seconds to answer.
     connections::check(&api, bookings, "Nothing was changed").await?;
 
-    let update = move |tx: &mut Tx, now| trunkline_store::orgs::update(tx, org, &change, now);
+    let is_operators = caller.partner().is_none();
+    let update = move |tx: &mut Tx, now| {
+        if let Some(name) = change.name.as_deref().filter(|_| is_operators) {
+            orgs::must_be_only(tx, name, Some(org))?;
+        }
+        orgs::update(tx, org, &change, now)
+    };
     let org = api.change(org, Versioned::Org, version, update).await?;
-    whole(&api, &caller, org).await
+    whole(&api, org).await
 }
 
 /// `POST /partner/v1/orgs/{orgId}/suspend`: refuses the org's keys, INVITEs and REGISTERs from now on; calls that are
 /// up continue.
 pub(super) async fn suspend(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     body: Body,
@@ -217,7 +240,7 @@ pub(super) async fn suspend(
 /// `POST /partner/v1/orgs/{orgId}/resume`: ends the partner's suspension; one by the operator stays.
 pub(super) async fn resume(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     body: Body,
@@ -229,12 +252,12 @@ pub(super) async fn resume(
 /// `now=true` they end, and the org can't be restored.
 pub(super) async fn delete(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     mut query: Query,
-) -> Result<Json<Success>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+) -> Result<Json<OrgDeletionView>, ApiError> {
+    let org = caller.org(&api, &named).await?.id;
     let purge = query.read("now", at_once);
     let version = version.versions()?;
     query.finish()?;
@@ -246,16 +269,20 @@ pub(super) async fn delete(
     match api.change(org, Versioned::Org, version, delete).await {
         Ok(()) => {}
         // Another request deleted it first.
-        Err(Error::Wrong(Wrong::Absent(_))) => return Err(foreign()),
+        Err(Error::Wrong(Wrong::Absent(_))) => return Err(caller.absent_org()),
         Err(error) => return Err(error.into()),
     }
 
     // Keys and sessions end at once on this node, even if the follower of the change feed lags.
     api.forget_credentials(Change::Org(org));
-    Ok(Json(Success::DONE))
+    let is_partners = caller.partner().is_some();
+    Ok(Json(OrgDeletionView {
+        success: true,
+        restorable: (!is_partners).then_some(purge == Purge::Later),
+    }))
 }
 
-pub(in crate::api) fn at_once(text: &str) -> Result<Purge, String> {
+fn at_once(text: &str) -> Result<Purge, String> {
     match text {
         "true" => Ok(Purge::Now),
         "false" => Ok(Purge::Later),
@@ -267,16 +294,16 @@ pub(in crate::api) fn at_once(text: &str) -> Result<Purge, String> {
 /// deleted changes nothing.
 pub(super) async fn restore(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    let org = caller.owned_or_deleted(&api, &named).await?;
+    let org = caller.org_or_deleted(&api, &named).await?;
     body.empty()?;
     match deleted_orgs::restore(api.store(), org, api.now()).await {
-        Ok(restored) => whole(&api, &caller, restored).await,
+        Ok(restored) => whole(&api, restored).await,
         // The time to restore ended meanwhile.
-        Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
+        Err(Error::Wrong(Wrong::Absent(_))) => Err(caller.absent_org()),
         Err(error) => Err(error.into()),
     }
 }
@@ -284,15 +311,15 @@ pub(super) async fn restore(
 /// `POST /partner/v1/orgs/{orgId}/rotate-widget-token`: the old token is good for 24 hours more, and the one before it ends.
 pub(super) async fn rotate_widget_token(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     version: IfMatch,
     body: Body,
 ) -> Result<Tagged<OrgView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let version = version.versions()?;
     body.empty()?;
-    let rotate = move |tx: &mut Tx, now| trunkline_store::orgs::rotate_widget_token(tx, org, now);
+    let rotate = move |tx: &mut Tx, now| orgs::rotate_widget_token(tx, org, now);
     let changed = api.change(org, Versioned::Org, version, rotate).await?;
     let changed_at = changed.updated_at;
     Ok(Tagged::at(changed.into(), changed_at))
@@ -300,34 +327,37 @@ pub(super) async fn rotate_widget_token(
 
 async fn set_suspended(
     api: &Api,
-    caller: &PartnerCaller,
+    caller: &Provisioner,
     named: &Named,
     version: IfMatch,
     body: Body,
     since: Option<Moment>,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
-    let org = caller.owned(api, named).await?.id;
+    let org = caller.org(api, named).await?.id;
     let version = version.versions()?;
     body.empty()?;
-    let suspend = move |tx: &mut Tx, now| {
-        trunkline_store::orgs::suspend(tx, org, Suspender::Partner, since, now)
-    };
+    let suspender = caller.suspender();
+    let suspend = move |tx: &mut Tx, now| orgs::suspend(tx, org, suspender, since, now);
     let changed = api.change(org, Versioned::Org, version, suspend).await?;
     // Cached keys and sessions of the org have the state from before.
     api.forget_credentials(Change::Org(org));
-    whole(api, caller, changed).await
+    whole(api, changed).await
 }
 
-async fn whole(
-    api: &Api,
-    caller: &PartnerCaller,
-    org: Org,
-) -> Result<Tagged<WholeOrgView>, ApiError> {
-    let own = org.ai_instructions.clone();
-    let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
+async fn whole(api: &Api, org: Org) -> Result<Tagged<WholeOrgView>, ApiError> {
+    let partner = match org.partner_id {
+        Some(partner) => Some(
+            api.read_inline(move |tx| partners::by_id(tx, partner))
+                .await?,
+        ),
+        None => None,
+    };
+    let of_partner = partner.and_then(|partner| partner.ai_instructions);
+    let in_force = org.ai_instructions.clone().or(of_partner);
     let retention = api.read_inline(move |tx| aged::days_of(tx, org.id)).await?;
 
     Ok(Tagged::new(WholeOrgView {
+        partner_id: org.partner_id,
         website: org.website.clone(),
         language: org.language.clone(),
         ai_instructions: org.ai_instructions.clone(),
@@ -360,7 +390,7 @@ pub(super) fn changed(config: &Config, mut fields: Fields) -> Result<OrgChange, 
     fields.done(|| Some(change))
 }
 
-pub(in crate::api) fn retention(fields: &mut Fields) -> Option<RetentionChange> {
+fn retention(fields: &mut Fields) -> Option<RetentionChange> {
     let mut days = |name| fields.clearable(name, DAYS);
     Some(RetentionChange {
         calls: days("calls_days"),

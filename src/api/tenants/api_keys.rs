@@ -8,10 +8,10 @@ use serde::Serialize;
 use trunkline_store::NewOrgKey;
 use uuid::Uuid;
 
-use super::caller::PartnerCaller;
-use super::{TAG, once};
+use super::declared::{once, tag};
 use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
+use crate::api::caller::Provisioner;
 use crate::api::field_type::{Text, id, shown};
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
@@ -20,10 +20,10 @@ use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
-pub(super) fn operations(api: &mut Operations<'_>) {
-    let mut of = api.area(TAG, Audience::Partner);
+pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
+    let mut of = api.area(tag(by), by);
     of.get(
-        "/partner/v1/orgs/{orgId}/api-keys",
+        "/orgs/{orgId}/api-keys",
         list,
         "listOrgKeys",
         "All keys of the org, newest first",
@@ -34,7 +34,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.post_once(
-        "/partner/v1/orgs/{orgId}/api-keys",
+        "/orgs/{orgId}/api-keys",
         once(create),
         "createOrgKey",
         "Creates a key of the org, shown once; without `scopes` it has every scope",
@@ -45,7 +45,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
     );
 
     of.delete(
-        "/partner/v1/orgs/{orgId}/api-keys/{apiKeyId}",
+        "/orgs/{orgId}/api-keys/{apiKeyId}",
         revoke,
         "revokeOrgKey",
         "Revokes a key of the org for good, no matter who created it",
@@ -64,22 +64,22 @@ pub(super) struct NewKeyView {
 /// `GET /partner/v1/orgs/{orgId}/api-keys?limit&cursor`: all keys of the org, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Page<KeyView>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     page_of(&api, org, query).await
 }
 
 /// `POST /partner/v1/orgs/{orgId}/api-keys {name, scopes, expires_at}`: 201. Without `scopes` the key has every scope.
 pub(super) async fn create(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     body: Body,
 ) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let request = new_key(body.fields()?)?;
     request.must_end_after(api.now())?;
     let scopes = request.scopes.as_deref().map_or(SCOPES.to_vec(), each_once);
@@ -103,11 +103,11 @@ pub(super) fn new_key(fields: Fields) -> Result<KeyRequest, ApiError> {
 /// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: revokes the key for good, on this node at once.
 pub(super) async fn revoke(
     State(api): State<Api>,
-    caller: PartnerCaller,
+    caller: Provisioner,
     named: Named,
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
-    let org = caller.owned(&api, &named).await?.id;
+    let org = caller.org(&api, &named).await?.id;
     let given = named.text("apiKeyId").unwrap_or_default();
     let not_an_id = || ApiError::bad(format!("apiKeyId: {} is not an id", shown(given)));
     let key = id(given).ok_or_else(not_an_id)?;

@@ -1,0 +1,240 @@
+//! Choice of one object among any number of them: an input whose suggestions follow what is typed. The person types a name, and the page that takes the
+//! form looks it up, so a browser without scripts can choose too.
+
+use std::collections::BTreeSet;
+
+use axum::extract::RawQuery;
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::backend::{BackendRefusal, Client, items, parameter, query, text};
+
+use super::names::Names;
+use super::page::{ErrorPage, Html};
+use super::visitor::Visitor;
+
+/// Digits of an id that tell objects of one name apart: the last ones, which are random.
+const TELLING: usize = 12;
+
+/// Kind of object to choose from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Agent,
+    Destination,
+    Number,
+    OutboundTrunk,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [
+        Self::Agent,
+        Self::Destination,
+        Self::Number,
+        Self::OutboundTrunk,
+    ];
+
+    /// Word for it in paths, as the API has it.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Destination => "destination",
+            Self::Number => "number",
+            Self::OutboundTrunk => "outbound_trunk",
+        }
+    }
+
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Destination => "destination",
+            Self::Number => "number",
+            Self::OutboundTrunk => "outbound trunk",
+        }
+    }
+}
+
+/// The input's suggestions: those that it begins with, and the page that has others.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) url: String,
+    first: Vec<Suggestion>,
+}
+
+/// An object to choose, with the text that means it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Suggestion {
+    id: String,
+    text: String,
+}
+
+impl Choice {
+    /// Reads the first suggestions.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn of(visitor: &Visitor, kind: Kind) -> Result<Self, BackendRefusal> {
+        Ok(Self {
+            url: visitor.path(&format!("choices/{}", kind.word())),
+            first: suggestions(&found(&visitor.client, kind, "").await?),
+        })
+    }
+
+    /// Options of the first suggestions.
+    pub(super) fn options(&self) -> Markup {
+        options(&self.first)
+    }
+}
+
+async fn found(client: &Client, kind: Kind, name: &str) -> Result<Value, BackendRefusal> {
+    let asked = query(&[("kind", kind.word()), ("search", name)]);
+    client.get(&format!("/phone/names{asked}")).await
+}
+
+/// Objects of an answer: each is meant by its name, or by name and id where another has the same name.
+fn suggestions(found: &Value) -> Vec<Suggestion> {
+    let objects = items(found);
+    let is_alone = |name: &str| {
+        let alike = objects.iter().filter(|object| text(object, "name") == name);
+        alike.count() == 1
+    };
+    let suggestion = |object: &Value| {
+        let (id, name) = (text(object, "id"), text(object, "name"));
+        Suggestion {
+            id: id.to_owned(),
+            text: match is_alone(name) {
+                true => name.to_owned(),
+                false => format!("{name} ({})", telling(id)),
+            },
+        }
+    };
+    objects.iter().map(suggestion).collect()
+}
+
+fn telling(id: &str) -> &str {
+    id.len().checked_sub(TELLING).map_or(id, |at| &id[at..])
+}
+
+fn options(suggestions: &[Suggestion]) -> Markup {
+    html! {
+        @for suggestion in suggestions { option value=(suggestion.text) data-id=(suggestion.id) {} }
+    }
+}
+
+/// `GET /dashboard/{org_id}/choices/{kind}?search`: options for what was typed.
+pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+    let word = visitor.word("kind");
+    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word);
+    let kind = kind.ok_or_else(ErrorPage::not_found)?;
+    let search = parameter(raw.as_deref(), "search");
+    let found = found(&visitor.client, kind, search.trim()).await?;
+    Ok(Html(options(&suggestions(&found))))
+}
+
+/// Returns the text that means the object with this id; empty for no id, and for an object that is gone.
+///
+/// # Errors
+/// The API's refusal.
+pub(super) async fn text_of(
+    client: &Client,
+    kind: Kind,
+    id: &str,
+) -> Result<String, BackendRefusal> {
+    let names = Names::of(client, BTreeSet::from([id])).await?;
+    let Some(name) = names.get(id) else {
+        return Ok(String::new());
+    };
+    let alike = suggestions(&found(client, kind, name).await?);
+    let own = alike.into_iter().find(|suggestion| suggestion.id == id);
+    Ok(own.map_or_else(|| format!("{name} ({})", telling(id)), |own| own.text))
+}
+
+/// Returns the id of the object that the text of the field means; `None` for an empty text.
+///
+/// # Errors
+/// 400 for the field if no object has this name, or several have it; else the API's refusal.
+pub(super) async fn chosen(
+    client: &Client,
+    kind: Kind,
+    field: &str,
+    typed: &str,
+) -> Result<Option<String>, BackendRefusal> {
+    let typed = typed.trim();
+    if typed.is_empty() || crate::api::id_of(typed).is_ok() {
+        return Ok(Some(typed.to_owned()).filter(|id| !id.is_empty()));
+    }
+
+    let whole = meant(&found(client, kind, typed).await?, typed, "");
+    let ids = match (whole.is_empty(), with_id(typed)) {
+        (true, Some((name, end))) => meant(&found(client, kind, name).await?, name, end),
+        _ => whole,
+    };
+    let noun = kind.noun();
+    let message = match ids.as_slice() {
+        [id] => return Ok(Some(id.clone())),
+        [] => format!("There is no {noun} {typed:?}."),
+        _ => format!("Several have this name: choose the {noun} among the suggestions."),
+    };
+    Err(BackendRefusal {
+        status: StatusCode::BAD_REQUEST,
+        message: message.clone(),
+        faults: vec![(Some(field.to_owned()), message)],
+    })
+}
+
+/// Name and end of the id in a text such as `Sales (00000000100b)`.
+fn with_id(typed: &str) -> Option<(&str, &str)> {
+    let (name, end) = typed.strip_suffix(')')?.rsplit_once(" (")?;
+    let is_hex = end.bytes().all(|octet| octet.is_ascii_hexdigit());
+    (end.len() == TELLING && is_hex).then_some((name, end))
+}
+
+/// Ids of the objects with this name, or without regard to case if none has it exactly, that end so.
+fn meant(found: &Value, name: &str, end: &str) -> Vec<String> {
+    let with = |is_named: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let objects = items(found).iter();
+        let meant = objects
+            .filter(|object| is_named(text(object, "name")) && text(object, "id").ends_with(end));
+        meant.map(|object| text(object, "id").to_owned()).collect()
+    };
+    let exact = with(&|other| other == name);
+    match exact.is_empty() {
+        true => with(&|other| other.to_lowercase() == name.to_lowercase()),
+        false => exact,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FIRST: &str = "0198c0de-0000-7000-8000-00000000000a";
+    const SECOND: &str = "0198c0de-0000-7000-8000-00000000100b";
+
+    #[test]
+    fn objects_of_one_name_are_told_apart() {
+        let found = json!({"items": [
+            {"id": FIRST, "name": "Sales"}, {"id": SECOND, "name": "Sales"}, {"id": SECOND, "name": "Support"},
+        ]});
+        let texts: Vec<String> = suggestions(&found)
+            .into_iter()
+            .map(|one| one.text)
+            .collect();
+        assert_eq!(
+            texts,
+            ["Sales (00000000000a)", "Sales (00000000100b)", "Support"]
+        );
+        for (typed, ids) in [
+            ("Sales (00000000100b)", vec![SECOND]),
+            ("Sales (000000000000)", vec![]),
+        ] {
+            let (name, end) = with_id(typed).unwrap();
+            assert_eq!(meant(&found, name, end), ids, "{typed}");
+        }
+        assert_eq!(meant(&found, "Sales", ""), [FIRST, SECOND]);
+        assert_eq!(meant(&found, "support", ""), [SECOND]);
+        assert_eq!(with_id("Sales (night)"), None);
+    }
+}

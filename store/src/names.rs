@@ -1,0 +1,128 @@
+//! Names of an org's objects: looked up by ids, or found by a part of the name. Both serve people: a list of calls that shows its agents, and a choice
+//! among more agents than a page has.
+
+use uuid::Uuid;
+
+use super::column::from_row;
+use super::error::Error;
+use super::tx::Tx;
+
+/// Kind of object that has a name.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Named {
+    /// Phone agents.
+    Agent,
+    /// Transfer destinations.
+    Destination,
+    /// Numbers, verified or not; the number is the name.
+    Number,
+    /// Trunks to carriers.
+    OutboundTrunk,
+}
+
+impl Named {
+    /// All variants.
+    pub const ALL: [Self; 4] = [
+        Self::Agent,
+        Self::Destination,
+        Self::Number,
+        Self::OutboundTrunk,
+    ];
+
+    const fn by_id(self) -> &'static str {
+        match self {
+            Self::Agent => "SELECT id, name FROM agents WHERE org_id = $1 AND id = $2",
+            Self::Destination => "SELECT id, name FROM destinations WHERE org_id = $1 AND id = $2",
+            Self::Number => "SELECT id, number AS name FROM numbers WHERE org_id = $1 AND id = $2",
+            Self::OutboundTrunk => {
+                "SELECT id, name FROM outbound_trunks WHERE org_id = $1 AND id = $2"
+            }
+        }
+    }
+
+    /// Returns the query that reads those of an org, the newest first.
+    const fn all(self) -> &'static str {
+        match self {
+            Self::Agent => {
+                "SELECT id, name FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2"
+            }
+            Self::Destination => {
+                "SELECT id, name FROM destinations WHERE org_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2"
+            }
+            Self::Number => {
+                "SELECT id, number AS name FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2"
+            }
+            Self::OutboundTrunk => {
+                "SELECT id, name FROM outbound_trunks WHERE org_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2"
+            }
+        }
+    }
+}
+
+/// Name of one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectName {
+    /// The object's id.
+    pub id: Uuid,
+    /// The name that people gave it.
+    pub name: String,
+}
+from_row!(ObjectName { id, name });
+
+/// Objects of a kind that are searched, the newest first: as many numbers as an org may have by default.
+const SEARCHED: u32 = 10_000;
+
+/// Returns the names of the org's objects of these kinds among these ids, each with its kind.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn of_ids(
+    tx: &mut Tx,
+    org: Uuid,
+    kinds: &[Named],
+    ids: &[Uuid],
+) -> Result<Vec<(Named, ObjectName)>, Error> {
+    tx.snapshot()?;
+    let mut names = Vec::new();
+    for id in ids {
+        for kind in kinds {
+            if let Some(name) = tx.one(kind.by_id(), &[&org, id])? {
+                names.push((*kind, name));
+                break;
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the names of the org's newest 10,000 objects of each of these kinds.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn newest(tx: &mut Tx, org: Uuid, kinds: &[Named]) -> Result<Vec<(Named, ObjectName)>, Error> {
+    tx.snapshot()?;
+    let mut names = Vec::new();
+    for kind in kinds {
+        let objects: Vec<ObjectName> = tx.all(kind.all(), &[&org, &SEARCHED])?;
+        names.extend(objects.into_iter().map(|object| (*kind, object)));
+    }
+    Ok(names)
+}
+
+/// Returns those whose names have this text in any case, in alphabetical order and those that begin with it first. SQLite compares only ASCII in any
+/// case, so the names are compared here. An empty text is in every name.
+pub fn with_text(objects: Vec<(Named, ObjectName)>, text: &str) -> Vec<(Named, ObjectName)> {
+    let text = text.trim().to_lowercase();
+    let mut found: Vec<(bool, String, (Named, ObjectName))> = objects
+        .into_iter()
+        .filter_map(|(kind, object)| {
+            let name = object.name.to_lowercase();
+            let at = name.find(&text)?;
+            Some((at > 0, name, (kind, object)))
+        })
+        .collect();
+    found.sort_by(|(is_within, name, _), (other_within, other, _)| {
+        (is_within, name).cmp(&(other_within, other))
+    });
+    found.into_iter().map(|(.., object)| object).collect()
+}
