@@ -67,7 +67,7 @@ async fn a_form_of_an_org_that_is_older_than_it_changes_nothing() {
     let old = version(&operator.shows(&at).await);
     pass(1);
 
-    let fields = |name: &str| format!("version={old}&name={name}");
+    let fields = |name: &str| format!("version={old}&name={name}&language=en");
     let first = operator.submits(&at, &fields("Day")).await;
     assert_eq!(first.status, 303, "{}", first.text);
     let second = operator.submits(&at, &fields("Night")).await;

@@ -168,8 +168,8 @@ pub(super) const RETENTION: Adaptation = Adaptation {
             };
             let days = match (days.as_str(), days.parse::<u32>()) {
                 ("default", _) => Value::Null,
-                (_, Ok(days)) => json!(days),
-                (_, Err(_)) => {
+                (_, Ok(days @ 1..)) => json!(days),
+                (_, Ok(0) | Err(_)) => {
                     let fault = format!("--{option}: expected a number of days, or default");
                     return Err(Failure::Startup(fault));
                 }

@@ -3,8 +3,16 @@
 use super::super::fields::{Field, Input};
 
 /// Settings of an org.
-pub(super) fn of_org() -> [Field; 1] {
-    [Field::new("name", "Name", Input::Text)]
+pub(super) fn of_org() -> [Field; 4] {
+    [
+        Field::new("name", "Name", Input::Text),
+        Field::new("website", "Website", Input::Text),
+        Field::new("language", "Language", Input::Text)
+            .initially("en")
+            .help("A BCP 47 tag, such as en, de-CH or pt-BR."),
+        Field::new("ai_instructions", "System prompt", Input::Area)
+            .help("Sessions of the org carry it. Empty: the partner's."),
+    ]
 }
 
 /// Retention of an org.
