@@ -175,9 +175,11 @@ impl Api {
         // After the cache: a stream that is woken before would find its credential still there, and go on.
         match change {
             Change::OrgKey { org, .. } | Change::Org(org) => self.streams().wake(org),
-            Change::PartnerState(_) | Change::SigningKeys => self.streams().wake_all(),
-            // Neither partners' keys nor sessions open streams of events, and contacts have no credential.
-            Change::Partner(_) | Change::Session(_) | Change::Contacts(_) => {}
+            Change::Partner(_) | Change::PartnerState(_) | Change::SigningKeys => {
+                self.streams().wake_all();
+            }
+            // Sessions open no streams of events, and contacts have no credential.
+            Change::Session(_) | Change::Contacts(_) => {}
         }
     }
 

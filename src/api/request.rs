@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::audited_request;
+use super::caller::ORG;
 use super::connection::{Encrypted, HealthOnly, UnclearHost};
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
@@ -55,15 +56,9 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     } else if request.extensions().get::<UnclearHost>().is_some() {
         ApiError::bad("Host: expected exactly one, with the host that the request is for")
             .into_response()
-    } else if request
-        .headers()
-        .get_all(header::AUTHORIZATION)
-        .iter()
-        .nth(1)
-        .is_some()
-    {
+    } else if let Some(name) = given_twice(request.headers()) {
         // Which of them counts is read differently by proxies and servers (RFC 9110 §5.3: a sender must not repeat it).
-        ApiError::bad("Authorization: is given more than once").into_response()
+        ApiError::bad(format!("{name}: is given more than once")).into_response()
     } else {
         let (parts, body) = request.into_parts();
         let acting = audited_request::acting(&api, &parts, (&route, &id));
@@ -95,6 +90,17 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         response.headers_mut().insert(name, ALWAYS_TLS);
     }
     response
+}
+
+/// Returns the name of a header that says who asks for whom, if it comes twice.
+fn given_twice(headers: &HeaderMap) -> Option<&'static str> {
+    let names = [
+        (header::AUTHORIZATION, "Authorization"),
+        (ORG, "Trunkline-Org"),
+    ];
+    let mut names = names.into_iter();
+    let twice = names.find(|(name, _)| headers.get_all(name).iter().nth(1).is_some());
+    twice.map(|(_, name)| name)
 }
 
 /// Sets headers that keep browsers from guessing content types, SVG from running scripts, and caches from storing

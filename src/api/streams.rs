@@ -19,6 +19,8 @@ pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
 #[derive(Debug, Default)]
 struct OpenStreams {
     orgs: HashMap<Uuid, OrgStreams>,
+    /// Streams of each partner, in all of its orgs.
+    partners: HashMap<Uuid, usize>,
     /// Streams of this node, those of the operator and the console included.
     seats: usize,
     /// True once the server stops.
@@ -35,6 +37,19 @@ struct OrgStreams {
     seats: usize,
     /// Streams of the operator and the console, which don't count against it.
     operators: usize,
+    /// Streams of the org's partner, which don't count against it either.
+    partners: usize,
+}
+
+/// Places that a stream takes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Seat {
+    /// The org's, for this key.
+    Key(Uuid),
+    /// Those of the partner in all of its orgs.
+    Partner(Uuid),
+    /// The operator's in the org, or the console's.
+    Operator,
 }
 
 /// Limits on open streams.
@@ -51,6 +66,8 @@ pub(super) enum Full {
     Key(usize),
     /// Limit of the org.
     Org(usize),
+    /// Limit of the partner in all of its orgs.
+    Partner(usize),
     /// Limit of the operator in one org.
     Operator(usize),
     /// Limit of the node.
@@ -62,7 +79,7 @@ pub(super) enum Full {
 pub(super) struct StreamPermit {
     streams: Streams,
     org: Uuid,
-    key: Option<Uuid>,
+    seat: Seat,
     news: watch::Receiver<u64>,
 }
 
@@ -97,7 +114,7 @@ impl Streams {
         Ok(StreamPermit {
             streams: self.clone(),
             org,
-            key: Some(key),
+            seat: Seat::Key(key),
             news,
         })
     }
@@ -121,7 +138,37 @@ impl Streams {
         Ok(StreamPermit {
             streams: self.clone(),
             org,
-            key: None,
+            seat: Seat::Operator,
+            news,
+        })
+    }
+
+    /// Takes a place for a stream of the org's partner, apart from the org's own streams.
+    pub(super) fn enter_partner(
+        &self,
+        org: Uuid,
+        partner: Uuid,
+        most: usize,
+    ) -> Result<StreamPermit, Full> {
+        let mut open = self.open();
+        if open.seats >= MAX_STREAMS || open.ended {
+            return Err(Full::Node);
+        }
+        let of_partner = open.partners.entry(partner).or_default();
+        if *of_partner >= most {
+            return Err(Full::Partner(most));
+        }
+        *of_partner += 1;
+
+        let audience = open.orgs.entry(org).or_default();
+        audience.partners += 1;
+        let news = audience.news.subscribe();
+        open.seats += 1;
+
+        Ok(StreamPermit {
+            streams: self.clone(),
+            org,
+            seat: Seat::Partner(partner),
             news,
         })
     }
@@ -137,6 +184,7 @@ impl Streams {
         open.ended = true;
         // Dropping the senders ends the streams.
         open.orgs.clear();
+        open.partners.clear();
         open.seats = 0;
     }
 
@@ -186,9 +234,10 @@ impl Drop for StreamPermit {
             return;
         };
 
-        match self.key {
-            None => audience.operators -= 1,
-            Some(key) => {
+        match self.seat {
+            Seat::Operator => audience.operators -= 1,
+            Seat::Partner(_) => audience.partners -= 1,
+            Seat::Key(key) => {
                 audience.seats -= 1;
                 if let Some(seats) = audience.keys.get_mut(&key) {
                     *seats -= 1;
@@ -199,8 +248,16 @@ impl Drop for StreamPermit {
             }
         }
 
-        if audience.seats == 0 && audience.operators == 0 {
+        if audience.seats + audience.operators + audience.partners == 0 {
             open.orgs.remove(&self.org);
+        }
+        if let Seat::Partner(partner) = self.seat
+            && let Some(seats) = open.partners.get_mut(&partner)
+        {
+            *seats -= 1;
+            if *seats == 0 {
+                open.partners.remove(&partner);
+            }
         }
         open.seats -= 1;
     }
@@ -217,6 +274,21 @@ mod tests {
 
     fn id(id: u128) -> Uuid {
         Uuid::from_u128(id)
+    }
+
+    #[test]
+    fn a_partner_has_places_of_its_own_in_all_of_its_orgs_together() {
+        let streams = Streams::default();
+        let [partner, first, second] = [1, 2, 3].map(Uuid::from_u128);
+        let open = [first, second].map(|org| streams.enter_partner(org, partner, 2));
+        assert!(open.iter().all(Result::is_ok));
+        let full = streams.enter_partner(first, partner, 2).err();
+        assert_eq!(full, Some(Full::Partner(2)));
+        let other = streams.enter_partner(first, Uuid::from_u128(4), 2);
+        assert!(other.is_ok() && streams.enter(first, first, MOST_HERE).is_ok());
+
+        drop((open, other));
+        assert!(streams.is_empty() && streams.open().partners.is_empty());
     }
 
     #[test]

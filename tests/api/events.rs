@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use trunkline::api::Server;
-use trunkline_store::{EventType, NewEvent, Suspender, orgs};
+use trunkline_store::{EventType, NewEvent, Suspender, orgs, partners};
 use uuid::Uuid;
 
+use crate::pages::org_of;
 use crate::test_api::{Tenant, TestApi, all_lack, now};
 
 const EVENTS: &str = "/phone/events";
@@ -335,5 +336,48 @@ async fn a_stream_ends_when_its_org_is_suspended() {
     // The other org's stream goes on.
     serving.emit(bolt.org, EventType::CallStarted, 1).await;
     assert_eq!(other.event().await.expect("open").number(), 1);
+    serving.server.stop().await;
+}
+
+/// A partner's streams have places of their own, in all of its orgs together, and end with what they were opened by.
+#[tokio::test]
+async fn a_partners_streams_are_bounded_and_end_with_its_right() {
+    let serving =
+        Serving::new("[events]\nmax_streams_per_org = 2\nmax_streams_per_key = 2\n").await;
+    let api = &serving.api;
+    let reseller = api.reseller("Reseller").await;
+    let mut orgs = Vec::new();
+    for name in ["First", "Second"] {
+        orgs.push(org_of(api, &reseller, name).await);
+    }
+    let open = async |org: Uuid| {
+        let header = format!("Trunkline-Org: {org}\r\n");
+        serving.ask(EVENTS, &reseller.key, &header).await
+    };
+
+    let mut streams = Vec::new();
+    for org in &orgs {
+        let (head, stream) = open(*org).await;
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        streams.push(stream);
+    }
+    let (head, _) = open(orgs[0]).await;
+    assert!(head.starts_with("http/1.1 429"), "{head}");
+    // The org's own keys have theirs.
+    let (_, token) = api.key(orgs[0], &["calls:read"]).await;
+    let mut own = serving.open(EVENTS, &token, "").await;
+
+    let networks = ["10.9.9.0/24".parse().expect("a network")];
+    let (partner, now) = (reseller.id, now());
+    let allow = api
+        .store
+        .write(move |tx| partners::allow(tx, partner, Some(&networks), now));
+    allow.await.expect("allowed");
+    for stream in &mut streams {
+        let ended = tokio::time::timeout(BEFORE_CHECK, stream.event()).await;
+        assert_eq!(ended.expect("in time"), None);
+    }
+    serving.emit(orgs[0], EventType::CallStarted, 1).await;
+    assert_eq!(own.event().await.expect("open").number(), 1);
     serving.server.stop().await;
 }

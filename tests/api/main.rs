@@ -35,6 +35,7 @@ mod org_limits;
 mod outbound_trunks;
 mod pages;
 mod partner_access;
+mod partner_in_org;
 mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;

@@ -275,7 +275,7 @@ async fn an_operators_form_is_saved_once_for_a_version(api: &TestApi) {
     let cookie = crate::test_org::operators_cookie(api).await;
 
     for (at, action, fields) in [
-        (format!("orgs/{org}"), "", "name=Turn"),
+        (format!("orgs/{org}"), "", "language=en&name=Turn"),
         (format!("orgs/{org}"), "/retention", "calls_days="),
         (
             format!("partners/{}", reseller.id),

@@ -530,11 +530,19 @@ async fn answers_to_other_credentials_than_keys_are_erased(db: &TestDb) {
         credential: Uuid::new_v4(),
         ..asked()
     };
-    let (own, others) = (of(ours), of(theirs));
-    for asked in [&own, &others] {
+    let refused = StoredAnswer {
+        text: format!(
+            "number_exists\nThe org has {} already",
+            crate::erasures::NUMBER
+        ),
+        refusal: true,
+        ..kept.clone()
+    };
+    let (own, others, own_refusal) = (of(ours), of(theirs), of(ours));
+    for (asked, kept) in [(&own, &kept), (&others, &kept), (&own_refusal, &refused)] {
         let claimed = answers.claim(asked, None, NOW).await;
         claimed.expect("a claim");
-        let kept = answers.keep(asked, &kept, &Effects::default(), NOW).await;
+        let kept = answers.keep(asked, kept, &Effects::default(), NOW).await;
         kept.expect("kept");
     }
 
@@ -543,7 +551,7 @@ async fn answers_to_other_credentials_than_keys_are_erased(db: &TestDb) {
         crate::erasures::erase(&store, &open, crate::erasures::RUN.node).await;
     }
     let receipt = test_db::found(&store, move |tx| erasures::by_id(tx, ours, erasure.id)).await;
-    assert_eq!(receipt.erased.kept_answers, 1, "{receipt:?}");
+    assert_eq!(receipt.erased.kept_answers, 2, "{receipt:?}");
 
     let text = async |asked| match answers.look_up(asked, NOW).await.expect("looked up") {
         Some(Claim::Done(kept)) => kept.text,
@@ -551,6 +559,12 @@ async fn answers_to_other_credentials_than_keys_are_erased(db: &TestDb) {
     };
     assert!(!text(&own).await.contains(crate::erasures::NUMBER));
     assert_eq!(text(&others).await, kept.text);
+    // A refusal is told again by its code, without the contact.
+    let told = text(&own_refusal).await;
+    assert!(
+        told.starts_with("number_exists\nThe answer") && !told.contains(crate::erasures::NUMBER),
+        "{told}"
+    );
 
     // They end with the org.
     test_db::done(&store, move |tx| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use trunkline_calls::token as session;
 use trunkline_sip::moment::Moment;
@@ -13,7 +14,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::credential::{Credential, PARTNER_KEY, credential};
-use super::operator::Operator;
+use super::operator::{ORG, Operator, named_org};
 use super::partner;
 use crate::api::connection_limiter::Proof;
 use crate::api::credentials::{CallerKey, KnownOrg, presented};
@@ -26,6 +27,8 @@ pub(in crate::api) struct Caller {
     pub(in crate::api) org: Uuid,
     pub(super) known: Arc<KnownOrg>,
     pub(super) party: Party,
+    /// The partner that makes the request.
+    pub(super) partner: Option<Uuid>,
 }
 
 /// Party that makes a request.
@@ -158,6 +161,7 @@ impl Caller {
             org: known.key.org_id,
             known,
             party,
+            partner: None,
         };
 
         // The transport has proved who this is, so a credential in the headers isn't read.
@@ -169,14 +173,18 @@ impl Caller {
         let now = api.now();
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(parts, api)?;
+            must_be_named(parts, known.key.org_id)?;
             known.count(api, parts, (Policy::Console, CONSOLE_REQUESTS_PER_MINUTE))?;
             return Ok(of(known, Party::Org));
         }
 
         let token = credential(parts, REQUIRED)?;
         if token.starts_with(PARTNER_KEY) {
-            let known = partner::in_org(parts, api).await?;
-            return Ok(of(known, Party::Partner));
+            let (partner, known) = partner::in_org(parts, api).await?;
+            return Ok(Self {
+                partner: Some(partner),
+                ..of(known, Party::Partner)
+            });
         }
 
         let known = known(api, token).await?.ok_or(REVOKED)?;
@@ -184,6 +192,7 @@ impl Caller {
         Proof::note(parts);
 
         let org = known.key.org_id;
+        must_be_named(parts, org)?;
         known.count(api, parts, (Policy::Org, known.requests_per_minute))?;
         api.credentials().uses.note_org_key(known.key.id, now);
 
@@ -254,10 +263,34 @@ fn no_key(token: &str) -> ApiError {
 
 impl Credential for Caller {
     fn key_id(&self) -> Uuid {
-        Self::key_id(self)
+        match self.party {
+            Party::Org | Party::Operator => Self::key_id(self),
+            // One key works in many orgs, and an `Idempotency-Key` in each of them is another.
+            Party::Partner => in_org(Self::key_id(self), self.org),
+        }
     }
 
     fn org(&self) -> Option<Uuid> {
         Some(self.org)
     }
+}
+
+/// Checks that a request which names an org names that of its key.
+///
+/// # Errors
+/// 403: it would be carried out in another org than its client means.
+pub(super) fn must_be_named(parts: &Parts, own: Uuid) -> Result<(), ApiError> {
+    if !parts.headers.contains_key(ORG) || named_org(parts) == Some(own) {
+        return Ok(());
+    }
+    let message = "Trunkline-Org names another org than that of the key";
+    Err(ApiError::Forbidden(message.to_owned()).with_code("foreign_org"))
+}
+
+/// Id for a partner's key in one of its orgs.
+fn in_org(key: Uuid, org: Uuid) -> Uuid {
+    let hash = Sha256::new_with_prefix(key).chain_update(org).finalize();
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    Uuid::from_bytes(id)
 }

@@ -3,6 +3,7 @@
 //!
 //! A key is found by its SHA-256. The time of that look-up could reveal a prefix of a hash at most, which is of no use.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -38,7 +39,8 @@ impl FromRequestParts<Api> for PartnerCaller {
         )?;
         let known = known(api, key).await?.ok_or_else(|| no_key(key))?;
         // At each request, although the look-up is cached: the address is the request's.
-        admitted(api, parts, &known.partner)?;
+        let address = client::address(parts, &api.config().http.trusted_proxies);
+        admitted(&known.partner, address)?;
         // After the address, before the limit: a stolen key at an address that isn't allowed neither counts as
         // authenticated nor uses up the partner's requests.
         Proof::note(parts);
@@ -76,12 +78,15 @@ async fn known(api: &Api, key: &str) -> Result<Option<Arc<KnownPartner>>, ApiErr
     partners.or_look_up(hash, api.monotonic(), look_up).await
 }
 
-/// Returns the org that a partner's request names in `Trunkline-Org`, as if by a key of that org with every scope. It counts as a request of the
+/// Returns the partner, and the org that its request names in `Trunkline-Org`, as if by a key of that org with every scope. It counts as a request of the
 /// partner's.
 ///
 /// # Errors
 /// Those of [`PartnerCaller`]; 401 if no org is named; 403 for an org that isn't the partner's, and for one that is suspended.
-pub(super) async fn in_org(parts: &mut Parts, api: &Api) -> Result<Arc<KnownOrg>, ApiError> {
+pub(super) async fn in_org(
+    parts: &mut Parts,
+    api: &Api,
+) -> Result<(Uuid, Arc<KnownOrg>), ApiError> {
     if !parts.headers.contains_key(ORG) {
         let message = "This is a partner key: name the org that the request is for in the header Trunkline-Org, or make a key of the org with \
                        POST /partner/v1/orgs/{orgId}/api-keys";
@@ -95,7 +100,7 @@ pub(super) async fn in_org(parts: &mut Parts, api: &Api) -> Result<Arc<KnownOrg>
     }
 
     let (key, limit) = (&caller.known.key, caller.requests_per_minute(api));
-    Ok(Arc::new(KnownOrg {
+    let known = KnownOrg {
         key: CallerKey {
             id: key.id,
             org_id: org.id,
@@ -106,15 +111,22 @@ pub(super) async fn in_org(parts: &mut Parts, api: &Api) -> Result<Arc<KnownOrg>
         suspended: false,
         requests_per_minute: limit,
         streams_per_minute: limit,
-    }))
+    };
+    Ok((caller.id(), Arc::new(known)))
 }
 
-/// Returns true if a key is still a partner's that is active, and this org is still that partner's and not suspended.
+/// Returns true if a key is still a partner's that may use it from this address, and this org is still that partner's and not suspended.
 ///
 /// # Errors
 /// The database is away.
-pub(super) async fn is_still_in(api: &Api, key: &str, org: Uuid) -> Result<bool, ApiError> {
-    let Some(known) = known(api, key).await?.filter(|known| known.partner.active) else {
+pub(super) async fn is_still_in(
+    api: &Api,
+    key: &str,
+    address: Option<IpAddr>,
+    org: Uuid,
+) -> Result<bool, ApiError> {
+    let known = known(api, key).await?;
+    let Some(known) = known.filter(|known| admitted(&known.partner, address).is_ok()) else {
         return Ok(false);
     };
     match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
@@ -139,7 +151,7 @@ fn no_key(key: &str) -> ApiError {
 ///
 /// # Errors
 /// 401 for an inactive partner; 403 for an address that isn't on the partner's IP allow list.
-fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError> {
+fn admitted(partner: &Partner, address: Option<IpAddr>) -> Result<(), ApiError> {
     if !partner.active {
         return Err(
             ApiError::Unauthorized("The partner account is inactive").with_code("partner_inactive")
@@ -150,7 +162,6 @@ fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError>
         return Ok(());
     };
 
-    let address = client::address(parts, &api.config().http.trusted_proxies);
     // An address that isn't known is on no list, so it is refused as well.
     if address.is_some_and(|address| client::within(networks, address)) {
         Ok(())

@@ -1,16 +1,18 @@
 //! Caller of an operation whose answer is a stream.
 
+use std::net::IpAddr;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use uuid::Uuid;
 
 use super::credential::{PARTNER_KEY, credential};
 use super::operator::Operator;
-use super::org::{Caller, Party, REQUIRED, REVOKED, RequiredScopes, known};
+use super::org::{Caller, Party, REQUIRED, REVOKED, RequiredScopes, known, must_be_named};
 use super::partner;
 use crate::api::connection_limiter::Proof;
 use crate::api::quota::Policy;
-use crate::api::{Api, ApiError};
+use crate::api::streams::Seat;
+use crate::api::{Api, ApiError, client};
 
 /// Like [`Caller`], for a request that is answered by a stream. It counts against a limit of its own, and is authorized
 /// again while the stream lasts.
@@ -23,20 +25,25 @@ pub(in crate::api) struct StreamCaller {
 /// Credential that opened a stream.
 #[derive(Clone, Debug)]
 enum OpenedBy {
-    Key { token: String },
-    Partner { key: String },
+    Key {
+        token: String,
+    },
+    Partner {
+        key: String,
+        /// Address that it came from, if it is known.
+        address: Option<IpAddr>,
+    },
     Operator,
 }
 
 impl StreamCaller {
-    /// Key that opened the stream.
-    pub(in crate::api) fn key(&self) -> Uuid {
-        self.caller.known.key.id
-    }
-
-    /// Returns true if the operator opened the stream: it takes none of the org's places.
-    pub(in crate::api) const fn is_operators(&self) -> bool {
-        matches!(self.opened_by, OpenedBy::Operator)
+    /// Returns the places that the stream takes.
+    pub(in crate::api) fn seat(&self) -> Seat {
+        match &self.opened_by {
+            OpenedBy::Operator => Seat::Operator,
+            OpenedBy::Key { .. } => Seat::Key(self.caller.key_id()),
+            OpenedBy::Partner { .. } => Seat::Partner(self.caller.partner.unwrap_or_default()),
+        }
     }
 
     /// Returns true if the key is still valid and its org isn't suspended. While the database is away, it counts as
@@ -44,7 +51,9 @@ impl StreamCaller {
     pub(in crate::api) async fn is_good(&self, api: &Api) -> bool {
         let is_good = match &self.opened_by {
             OpenedBy::Operator => return true,
-            OpenedBy::Partner { key } => partner::is_still_in(api, key, self.caller.org).await,
+            OpenedBy::Partner { key, address } => {
+                partner::is_still_in(api, key, *address, self.caller.org).await
+            }
             OpenedBy::Key { token } => match known(api, token).await {
                 Ok(known) => Ok(known.is_some_and(|known| !known.suspended)),
                 Err(error) => Err(error),
@@ -77,7 +86,10 @@ impl FromRequestParts<Api> for StreamCaller {
             let caller = Caller::from_request_parts(parts, api).await?;
             return Ok(Self {
                 caller,
-                opened_by: OpenedBy::Partner { key: token },
+                opened_by: OpenedBy::Partner {
+                    key: token,
+                    address: client::address(parts, &api.config().http.trusted_proxies),
+                },
             });
         }
 
@@ -85,6 +97,7 @@ impl FromRequestParts<Api> for StreamCaller {
         Proof::note(parts);
 
         let org = known.key.org_id;
+        must_be_named(parts, org)?;
         let (limit, now) = (known.streams_per_minute, api.now());
         known.count(api, parts, (Policy::OrgStreams, limit))?;
         api.credentials().uses.note_org_key(known.key.id, now);
@@ -93,6 +106,7 @@ impl FromRequestParts<Api> for StreamCaller {
             org,
             known,
             party: Party::Org,
+            partner: None,
         };
         RequiredScopes::check(parts, &caller)?;
         Ok(Self {

@@ -180,7 +180,8 @@ fn tidy(body: &mut Value) {
         return;
     };
 
-    match text(runtime, "type") {
+    // A form without a type is one of the default runtime.
+    match runtime["type"].as_str().unwrap_or_default() {
         "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
         "sip" => {

@@ -325,7 +325,12 @@ pub(super) fn items(list: &Value) -> &[Value] {
     list["items"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Text of a field; empty if it has none.
+/// Text of a field; empty if it is `null`. A field that the object doesn't have is a mistake of the page: a build with assertions panics, as the tests'
+/// is, which open every page.
 pub(super) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    let has_field = value
+        .as_object()
+        .is_none_or(|object| object.contains_key(field));
+    debug_assert!(has_field, "no field {field} in {value}");
     value[field].as_str().unwrap_or_default()
 }

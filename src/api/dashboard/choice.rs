@@ -102,7 +102,8 @@ fn suggestions(found: &Value) -> Vec<Suggestion> {
         let (id, name) = (text(object, "id"), text(object, "name"));
         Suggestion {
             id: id.to_owned(),
-            text: match is_alone(name) {
+            // A name that ends like an id of another would be taken for that one.
+            text: match is_alone(name) && with_id(name).is_none() {
                 true => name.to_owned(),
                 false => format!("{name} ({})", telling(id)),
             },
@@ -146,7 +147,8 @@ pub(super) async fn text_of(
     };
     let alike = suggestions(&found(client, kind, name).await?);
     let own = alike.into_iter().find(|suggestion| suggestion.id == id);
-    Ok(own.map_or_else(|| format!("{name} ({})", telling(id)), |own| own.text))
+    // Of more of one name than the API finds at once, the id itself means the object.
+    Ok(own.map_or_else(|| id.to_owned(), |own| own.text))
 }
 
 /// Returns the id of the object that the text of the field means; `None` for an empty text.
@@ -164,11 +166,10 @@ pub(super) async fn chosen(
         return Ok(Some(typed.to_owned()).filter(|id| !id.is_empty()));
     }
 
-    let whole = meant(&found(client, kind, typed).await?, typed, "");
-    let ids = match (whole.is_empty(), with_id(typed)) {
-        (true, Some((name, end))) => meant(&found(client, kind, name).await?, name, end),
-        _ => whole,
-    };
+    let mut ids = meant(&found(client, kind, typed).await?, typed, "");
+    if let Some((name, end)) = with_id(typed) {
+        ids.extend(meant(&found(client, kind, name).await?, name, end));
+    }
     let noun = kind.noun();
     let message = match ids.as_slice() {
         [id] => return Ok(Some(id.clone())),

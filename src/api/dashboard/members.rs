@@ -42,10 +42,9 @@ struct Shown {
 impl Shown {
     /// Reads the query. What is wrong in it counts as absent: a broken link still shows the page.
     fn read(mut query: Query) -> Self {
-        let is_empty = |text: &str| text.trim().is_empty();
-        let find = query.read("find", |text| Ok(text.trim().to_owned()));
+        let find = query.text("find").map(|text| text.trim().to_owned());
         Self {
-            find: find.filter(|text| !is_empty(text)),
+            find: find.filter(|text| !text.is_empty()),
             skip: query
                 .read("skip", |text| text.parse().map_err(|_| String::new()))
                 .unwrap_or_default(),

@@ -303,7 +303,7 @@ impl Resource {
             @if !fields.is_empty() {
                 form.card method="post" action=(visitor.path(&at)) {
                     (token(visitor))
-                    input type="hidden" name="version" value=(text(object, "updated_at"));
+                    input type="hidden" name="version" value=(version_of(object));
                     fieldset.all disabled[!visitor.writes()] {
                         (form_of(fields, filled, refused))
                         @if visitor.writes() { div.go { button type="submit" { "Save" } } }
@@ -329,7 +329,7 @@ impl Resource {
         // count as a change back.
         let version = form.text("version");
 
-        if version != text(current, "updated_at") {
+        if version != version_of(current) {
             return Ok(self.outdated(&form, &whole));
         }
 
@@ -504,6 +504,11 @@ impl Resource {
         }
         Ok(lists)
     }
+}
+
+/// Version of an object; empty for a kind that has none, which no form changes.
+fn version_of(object: &Value) -> &str {
+    object["updated_at"].as_str().unwrap_or_default()
 }
 
 impl std::fmt::Debug for Resource {

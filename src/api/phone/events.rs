@@ -21,7 +21,7 @@ use crate::api::caller::{Caller, STREAMS, StreamCaller};
 use crate::api::field_type::Choice;
 use crate::api::operations::Operations;
 use crate::api::query::Query;
-use crate::api::streams::{Full, StreamLimits, StreamPermit};
+use crate::api::streams::{Full, Seat, StreamLimits, StreamPermit};
 use crate::api::{Api, ApiError};
 
 /// Declares the stream at the top, since it is about the whole org, and below `/phone` for clients from before.
@@ -147,15 +147,19 @@ fn seat(api: &Api, caller: &StreamCaller) -> Result<StreamPermit, ApiError> {
         of_key: limits.max_streams_per_key,
     };
     let org = caller.caller.org;
-    let entered = match caller.is_operators() {
-        true => api.streams().enter_operator(org, STREAMS),
-        false => api.streams().enter(org, caller.key(), most),
+    let entered = match caller.seat() {
+        Seat::Operator => api.streams().enter_operator(org, STREAMS),
+        Seat::Partner(partner) => api.streams().enter_partner(org, partner, most.of_org),
+        Seat::Key(key) => api.streams().enter(org, key, most),
     };
 
     entered.map_err(|full| {
         let message = match full {
             Full::Operator(open) => {
                 format!("The operator has {open} event streams of this org open already")
+            }
+            Full::Partner(open) => {
+                format!("The partner has {open} event streams of its orgs open already")
             }
             Full::Key(open) => format!("This API key has {open} event streams open already"),
             Full::Org(open) => format!("The org has {open} event streams open already"),

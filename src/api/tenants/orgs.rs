@@ -56,7 +56,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
         "createOrg",
         "Creates an org, at most one for each `external_id`",
         |op| {
-            let body = read_by(|fields| described(config, fields));
+            let body = read_by(|fields| described(config, fields, by == Audience::Partner));
             op.may_refuse(&[502]).body(body).gives::<NewOrgView>(201)
         },
     );
@@ -153,8 +153,8 @@ async fn create(
     caller: Provisioner,
     body: Body,
 ) -> Result<(StatusCode, Json<NewOrgView>), ApiError> {
-    let new = described(api.config(), body.fields()?)?;
     let partner = caller.partner_id();
+    let new = described(api.config(), body.fields()?, partner.is_some())?;
     if let (Some(partner), Some(external_id)) = (partner, &new.external_id) {
         is_free(&api, partner, external_id).await?;
     }
@@ -260,9 +260,13 @@ fn is_website(text: &str) -> bool {
         && text.chars().count() <= MAX_WEBSITE
 }
 
-pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, ApiError> {
+/// Reads a new org. An external id is a partner's.
+fn described(config: &Config, mut fields: Fields, is_partners: bool) -> Result<NewOrg, ApiError> {
     let name = fields.required("name", Text::line(1..=255));
-    let external_id = fields.optional("external_id", Text::line(1..=255));
+    let external_id = match is_partners {
+        true => fields.optional("external_id", Text::line(1..=255)),
+        false => None,
+    };
     let website = fields.optional("website", WEBSITE);
     let language = fields.optional("language", LANGUAGE);
     let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));

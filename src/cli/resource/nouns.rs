@@ -371,7 +371,7 @@ pub(super) const NOUNS: &[Noun] = &[
         verbs: &[
             verb("create", "createOrg")
                 .beginning()
-                .like("trunkline org create --name \"Acme Ltd\" --external-id 4711"),
+                .like("trunkline org create --name \"Acme Ltd\" --language de"),
             verb("list", "listOrgs").showing(ORG),
             verb("show", "showOrg"),
             verb("update", "updateOrg")

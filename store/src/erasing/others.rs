@@ -79,6 +79,10 @@ from_row!(Stored {
     kept: crate::column::json
 });
 
+/// Sentence in place of one that mentioned the contact.
+const ERASED: &str =
+    "The answer to the first request mentioned a contact that has been erased since";
+
 /// Stored answers to requests about the org, by whatever credential. If the key or path itself names the contact, the row is deleted.
 impl Searched for AnswerRow {
     type Position = (Uuid, String, String, String);
@@ -163,8 +167,12 @@ impl AnswerRow {
         let kept: StoredAnswer = serde_json::from_slice(self.answer.as_deref()?).ok()?;
         let text = search.without(&kept.text);
         let is_named = search.erasure.subject.mentioned_in(&kept.text);
-        // A refusal is a sentence, not JSON: one that mentions the contact is emptied.
-        let text = text.or_else(|| is_named.then(String::new))?;
+        // A refusal is no JSON: a code, and on the next line a sentence, which mentions the contact.
+        let other = || match kept.refusal {
+            true => format!("{}\n{ERASED}", kept.text.lines().next().unwrap_or_default()),
+            false => String::new(),
+        };
+        let text = text.or_else(|| is_named.then(other))?;
         Some(StoredAnswer { text, ..kept })
     }
 
