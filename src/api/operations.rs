@@ -1,5 +1,5 @@
-//! The API's operations, each declared once, beside its handler: a declaration makes the route and the operation of the OpenAPI document, from which
-//! the command line and the page of the API are made.
+//! The API's operations, each declared once, beside its handler: a declaration makes the route, the check of scopes, and the operation of the OpenAPI
+//! document. From that come the page of the API, and the options of the command line's verbs, which `cli::resource::nouns` names.
 
 use std::convert::Infallible;
 
@@ -56,7 +56,7 @@ impl Audience {
     }
 
     /// Returns the scopes that a key of the org needs.
-    fn scopes(self, method: &str) -> &'static [&'static str] {
+    pub fn scopes(self, method: &str) -> &'static [&'static str] {
         match self {
             Self::Org { read, .. } if method == "get" => read,
             Self::Org { write, .. } => write,

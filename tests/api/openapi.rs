@@ -84,7 +84,7 @@ async fn every_route_is_described_and_nothing_else() {
     let invented: Vec<_> = described.difference(&routes).collect();
     assert!(
         missing.is_empty() && invented.is_empty(),
-        "without a description in its area's openapi: {missing:?}; described, but no route: {invented:?}"
+        "routes without a declaration in an `operations` of src/api: {missing:?}; described, but no route: {invented:?}"
     );
 }
 
@@ -229,7 +229,7 @@ fn every_property_is_described_or_names_a_schema() {
     assert!(count > 500, "{count} properties");
     assert!(
         silent.is_empty(),
-        "without a doc comment or an entry in src/api/openapi/words.rs: {silent:#?}"
+        "without a doc comment or an entry in src/api/openapi/property_texts.rs: {silent:#?}"
     );
 }
 

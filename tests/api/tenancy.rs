@@ -292,14 +292,47 @@ async fn the_table_says_whose_an_operation_is_as_its_declaration_does() {
             .iter()
             .find(|row| row.method == method && row.path == path)
             .unwrap_or_else(|| panic!("{method} {path} has no row"));
+        let scopes = audience.scopes(&method);
+        assert_eq!(row.scopes, scopes, "{method} {path}: scopes");
         let is_alike = match audience {
             Audience::Public => row.of == Of::Anyone,
-            Audience::Org { .. } => [Of::Org, Of::Own, Of::Stream].contains(&row.of),
+            // What a path names by an id is a thing of one org.
+            Audience::Org { .. } if path.contains('{') => row.of == Of::Org,
+            Audience::Org { .. } => [Of::Own, Of::Stream].contains(&row.of),
             Audience::Partner => [Of::Partner, Of::PartnerId, Of::Reseller].contains(&row.of),
             Audience::Visitor => row.of == Of::Visitor,
             Audience::Site => row.of == Of::Site,
             Audience::Operator => false,
         };
         assert!(is_alike, "{method} {path}: {audience:?} and {:?}", row.of);
+    }
+}
+
+/// Without one of its scopes, a key gets 403, whichever other scopes it has.
+#[tokio::test]
+async fn every_scope_of_an_operation_is_needed() {
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 0).await;
+    let org: Uuid = test_org.ids["org_id"].parse().expect("an id");
+    let mut keys = std::collections::BTreeMap::new();
+    for lacking in api::SCOPES {
+        let scopes: Vec<&str> = api::SCOPES
+            .into_iter()
+            .filter(|scope| *scope != lacking)
+            .collect();
+        let (_, token) = api.key(org, &scopes).await;
+        keys.insert(lacking, Asker::bearer(&token));
+    }
+
+    for row in &rows() {
+        for scope in &row.scopes {
+            let answer = row.ask(&api, &test_org, &keys[scope]).await;
+            let operation = row.operation();
+            assert_eq!(
+                answer.with(403)["code"],
+                "missing_scope",
+                "{operation} without {scope}"
+            );
+        }
     }
 }

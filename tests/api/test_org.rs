@@ -36,6 +36,8 @@ pub(crate) struct Row {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) of: Of,
+    /// Scopes that a key of the org needs.
+    pub(crate) scopes: Vec<&'static str>,
     /// Status of the owner's response.
     pub(crate) status: u16,
     pub(crate) body: &'static str,
@@ -61,6 +63,7 @@ fn row(line: &'static str, turn: usize) -> Row {
         word
     };
     let (method, path, of, status) = (word(), word(), word(), word());
+    let (of, scopes) = of.split_once('@').unwrap_or((of, ""));
 
     Row {
         method,
@@ -80,6 +83,10 @@ fn row(line: &'static str, turn: usize) -> Row {
             "operator" => Of::Operator,
             _ => panic!("whose is it? {line}"),
         },
+        scopes: scopes
+            .split('+')
+            .filter(|scope| !scope.is_empty())
+            .collect(),
         status: status.parse().expect(line),
         body: rest,
         turn,
