@@ -298,12 +298,20 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
 async fn many_at_one_moment_are_all_listed() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
-    let made = api
-        .at_once(60, |at| {
-            api.post(EVENTS, &tenant.token, json!({"session_id": at.to_string()}))
-        })
-        .await;
-    assert!(made.iter().all(|answer| answer.status == 201));
+    // A busy machine may have no connection to the database for all of them in time: as a client does, each then tries again.
+    let report = async |at: usize| {
+        let body = json!({"session_id": at.to_string()});
+        loop {
+            let answer = api.post(EVENTS, &tenant.token, body.clone()).await;
+            if answer.status != 503 {
+                return answer;
+            }
+        }
+    };
+    let made = api.at_once(60, report).await;
+    for answer in &made {
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
 
     pass(1);
     let listed = walk(&api, EVENTS, &tenant.token, 7, "session_id").await;

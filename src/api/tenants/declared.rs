@@ -11,8 +11,9 @@ pub(super) const fn once<H>(handler: H) -> Idempotent<Provisioner, H> {
 
 /// Tag of the operations in the document.
 pub(super) const fn tag(by: Audience) -> &'static str {
-    match matches!(by, Audience::Operator) {
-        true => "Operator",
-        false => "Partner provisioning",
+    if matches!(by, Audience::Operator) {
+        "Operator"
+    } else {
+        "Partner provisioning"
     }
 }

@@ -41,15 +41,22 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
         |op| op.gives_versioned::<OrgLimitsView>(),
     );
 
-    of.patch("/orgs/{orgId}/limits", update, "updateOrgLimits", match by == Audience::Operator {
-            true => "Shows an org's limits, and sets those that are given; `null` restores the default",
-            false => "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged",
-        }, |op| {
-            op
-                .of_version()
+    let summary = if by == Audience::Operator {
+        "Shows an org's limits, and sets those that are given; `null` restores the default"
+    } else {
+        "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged"
+    };
+    of.patch(
+        "/orgs/{orgId}/limits",
+        update,
+        "updateOrgLimits",
+        summary,
+        |op| {
+            op.of_version()
                 .body(read_by(changed))
                 .gives_versioned::<OrgLimitsView>()
-        });
+        },
+    );
 }
 
 /// One limit.

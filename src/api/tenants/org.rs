@@ -101,9 +101,10 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
         "/orgs/{orgId}/resume",
         resume,
         "resumeOrg",
-        match by == Audience::Operator {
-            true => "Ends the operator's suspension; one by the org's partner stays",
-            false => "Ends the partner's suspension of an org; one by the operator stays",
+        if by == Audience::Operator {
+            "Ends the operator's suspension; one by the org's partner stays"
+        } else {
+            "Ends the partner's suspension of an org; one by the operator stays"
         },
         suspension,
     );

@@ -28,26 +28,33 @@ use crate::config::Config;
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
     let config = api.config();
     let mut of = api.area(tag(by), by);
-    match by == Audience::Operator {
-        true => of.get("/orgs", list, "listOrgs", "Every org, newest first", |op| {
+    if by == Audience::Operator {
+        of.get("/orgs", list, "listOrgs", "Every org, newest first", |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
                 .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
                 .lists::<OperatorsOrgView>()
-        }),
-        false => of.get("/orgs", list_of_partner, "listOrgs", "The partner's orgs, newest first", |op| {
-            let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
-            let offset =
-                json!({"type": "integer", "minimum": 0, "maximum": u32::MAX, "default": 0});
-            let op = op.query("limit", limit, "Orgs on a page.");
-            op.query("offset", offset, "Orgs to skip.")
-                .query(
-                    "external_id",
-                    text_schema(),
-                    "Only the org of this external id.",
-                )
-                .query("name", text_schema(), "Only orgs of this name.")
-                .gives::<OrgsView>(200)
-        }),
+        });
+    } else {
+        of.get(
+            "/orgs",
+            list_of_partner,
+            "listOrgs",
+            "The partner's orgs, newest first",
+            |op| {
+                let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
+                let offset =
+                    json!({"type": "integer", "minimum": 0, "maximum": u32::MAX, "default": 0});
+                let op = op.query("limit", limit, "Orgs on a page.");
+                op.query("offset", offset, "Orgs to skip.")
+                    .query(
+                        "external_id",
+                        text_schema(),
+                        "Only the org of this external id.",
+                    )
+                    .query("name", text_schema(), "Only orgs of this name.")
+                    .gives::<OrgsView>(200)
+            },
+        );
     }
 
     of.post_once(
