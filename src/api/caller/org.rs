@@ -27,8 +27,6 @@ pub(in crate::api) struct Caller {
     pub(in crate::api) org: Uuid,
     pub(super) known: Arc<KnownOrg>,
     pub(super) party: Party,
-    /// The partner that makes the request.
-    pub(super) partner: Option<Uuid>,
 }
 
 /// Party that makes a request.
@@ -36,8 +34,8 @@ pub(in crate::api) struct Caller {
 pub(super) enum Party {
     /// The org itself, by a key or a session.
     Org,
-    /// The partner whose org it is. It may do in the org what every key may.
-    Partner,
+    /// The partner with this id, whose org it is. It may do in the org what every key may.
+    Partner(Uuid),
     /// The operator of this machine, who may do what every key may. The bounds on tenants don't apply.
     Operator,
 }
@@ -60,11 +58,6 @@ impl RequiredScopes {
 }
 
 impl Caller {
-    /// Id of the key that came with the request.
-    pub(in crate::api) fn key_id(&self) -> Uuid {
-        self.known.key.id
-    }
-
     /// Returns true if the operator makes the request: the bounds on tenants don't apply.
     pub(in crate::api) fn is_operator(&self) -> bool {
         self.party == Party::Operator
@@ -161,7 +154,6 @@ impl Caller {
             org: known.key.org_id,
             known,
             party,
-            partner: None,
         };
 
         // The transport has proved who this is, so a credential in the headers isn't read.
@@ -181,10 +173,7 @@ impl Caller {
         let token = credential(parts, REQUIRED)?;
         if token.starts_with(PARTNER_KEY) {
             let (partner, known) = partner::in_org(parts, api).await?;
-            return Ok(Self {
-                partner: Some(partner),
-                ..of(known, Party::Partner)
-            });
+            return Ok(of(known, Party::Partner(partner)));
         }
 
         let known = known(api, token).await?.ok_or(REVOKED)?;
@@ -263,10 +252,11 @@ fn no_key(token: &str) -> ApiError {
 
 impl Credential for Caller {
     fn key_id(&self) -> Uuid {
+        let key = self.known.key.id;
         match self.party {
-            Party::Org | Party::Operator => Self::key_id(self),
-            // One key works in many orgs, and an `Idempotency-Key` in each of them is another.
-            Party::Partner => in_org(Self::key_id(self), self.org),
+            Party::Org => key,
+            // One credential works in many orgs, and an `Idempotency-Key` in each of them is another.
+            Party::Partner(_) | Party::Operator => in_org(key, self.org),
         }
     }
 
@@ -287,7 +277,7 @@ pub(super) fn must_be_named(parts: &Parts, own: Uuid) -> Result<(), ApiError> {
     Err(ApiError::Forbidden(message.to_owned()).with_code("foreign_org"))
 }
 
-/// Id for a partner's key in one of its orgs.
+/// Id for a credential of a partner or of the operator in one org.
 fn in_org(key: Uuid, org: Uuid) -> Uuid {
     let hash = Sha256::new_with_prefix(key).chain_update(org).finalize();
     let mut id = [0; 16];

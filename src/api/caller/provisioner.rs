@@ -1,4 +1,4 @@
-//! Whoever manages orgs: a partner its own, below `/partner/v1`, and the operator all of them, below `/operator`. The same handlers serve both; where
+//! Caller that manages orgs: a partner its own, below `/partner/v1`, and the operator all of them, below `/operator`. The same handlers serve both; where
 //! one may do more than the other, the handler asks for a permission here.
 
 use axum::extract::FromRequestParts;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::credential::{PARTNER_KEY, credential};
+use super::credential::{Credential as _, PARTNER_KEY, credential};
 use super::operator::Operator;
 use super::org::{Caller, Party, REQUIRED, REVOKED, RequiredScopes, known, must_be_named};
 use super::partner;
@@ -39,10 +39,10 @@ enum OpenedBy {
 impl StreamCaller {
     /// Returns the places that the stream takes.
     pub(in crate::api) fn seat(&self) -> Seat {
-        match &self.opened_by {
-            OpenedBy::Operator => Seat::Operator,
-            OpenedBy::Key { .. } => Seat::Key(self.caller.key_id()),
-            OpenedBy::Partner { .. } => Seat::Partner(self.caller.partner.unwrap_or_default()),
+        match self.caller.party {
+            Party::Operator => Seat::Operator,
+            Party::Org => Seat::Key(self.caller.key_id()),
+            Party::Partner(partner) => Seat::Partner(partner),
         }
     }
 
@@ -106,7 +106,6 @@ impl FromRequestParts<Api> for StreamCaller {
             org,
             known,
             party: Party::Org,
-            partner: None,
         };
         RequiredScopes::check(parts, &caller)?;
         Ok(Self {

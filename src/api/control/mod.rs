@@ -1,7 +1,7 @@
 //! The API on the control socket: every route, and those that the operator alone has. See `caller` for what a request
 //! may do.
 //!
-//! What a partner does with its orgs the operator does with all, by the same handlers (`tenants`): `/operator` takes the place of `/partner/v1`.
+//! The operator manages all orgs as a partner manages its own, by the same handlers (`tenants`), with `/operator` in place of `/partner/v1`.
 
 mod addresses;
 mod console_links;
