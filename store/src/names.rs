@@ -9,7 +9,7 @@ use super::tx::Tx;
 
 /// Kind of object that has a name.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Named {
+pub enum NamedKind {
     /// Phone agents.
     Agent,
     /// Transfer destinations.
@@ -20,7 +20,7 @@ pub enum Named {
     OutboundTrunk,
 }
 
-impl Named {
+impl NamedKind {
     /// All variants.
     pub const ALL: [Self; 4] = [
         Self::Agent,
@@ -28,6 +28,16 @@ impl Named {
         Self::Number,
         Self::OutboundTrunk,
     ];
+
+    /// Word for it in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Destination => "destination",
+            Self::Number => "number",
+            Self::OutboundTrunk => "outbound_trunk",
+        }
+    }
 
     const fn by_id(self) -> &'static str {
         match self {
@@ -79,9 +89,9 @@ const SEARCHED: u32 = 10_000;
 pub fn of_ids(
     tx: &mut Tx,
     org: Uuid,
-    kinds: &[Named],
+    kinds: &[NamedKind],
     ids: &[Uuid],
-) -> Result<Vec<(Named, ObjectName)>, Error> {
+) -> Result<Vec<(NamedKind, ObjectName)>, Error> {
     tx.snapshot()?;
     let mut names = Vec::new();
     for id in ids {
@@ -99,7 +109,11 @@ pub fn of_ids(
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn newest(tx: &mut Tx, org: Uuid, kinds: &[Named]) -> Result<Vec<(Named, ObjectName)>, Error> {
+pub fn newest(
+    tx: &mut Tx,
+    org: Uuid,
+    kinds: &[NamedKind],
+) -> Result<Vec<(NamedKind, ObjectName)>, Error> {
     tx.snapshot()?;
     let mut names = Vec::new();
     for kind in kinds {
@@ -111,9 +125,12 @@ pub fn newest(tx: &mut Tx, org: Uuid, kinds: &[Named]) -> Result<Vec<(Named, Obj
 
 /// Returns those whose names have this text in any case, in alphabetical order and those that begin with it first. SQLite compares only ASCII in any
 /// case, so the names are compared here. An empty text is in every name.
-pub fn with_text(objects: Vec<(Named, ObjectName)>, text: &str) -> Vec<(Named, ObjectName)> {
+pub fn with_text(
+    objects: Vec<(NamedKind, ObjectName)>,
+    text: &str,
+) -> Vec<(NamedKind, ObjectName)> {
     let text = text.trim().to_lowercase();
-    let mut found: Vec<(bool, String, (Named, ObjectName))> = objects
+    let mut found: Vec<(bool, String, (NamedKind, ObjectName))> = objects
         .into_iter()
         .filter_map(|(kind, object)| {
             let name = object.name.to_lowercase();

@@ -4,9 +4,10 @@ use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use trunkline_model::builtin;
+use trunkline_store::names::NamedKind;
 
 use super::backend::{items, text};
-use super::choice::{Choice, Kind};
+use super::choice::Choice;
 use super::document::{Tone, badge, card};
 use super::fields::{Field, Filled, Input, choices, inputs};
 use super::forms::token;
@@ -30,7 +31,11 @@ pub(super) const AGENTS: Resource = Resource {
     mentions: &[],
     needs: &["/phone/voices"],
     needs_of_one: &["/phone/sip/agents/{id}/config"],
-    choices: &[Kind::Number, Kind::OutboundTrunk, Kind::Destination],
+    choices: &[
+        NamedKind::Number,
+        NamedKind::OutboundTrunk,
+        NamedKind::Destination,
+    ],
     fields,
     changeable: fields,
     tidy,
@@ -43,7 +48,7 @@ pub(super) const AGENTS: Resource = Resource {
             method: Method::POST,
             api: "/phone/sip/agents/{id}/inbound-numbers",
             named: None,
-            choice: Some(("number", Kind::Number)),
+            choice: Some(("number", NamedKind::Number)),
             body: |_, number| json!({"phone_number_id": number}),
             secret: None,
         },
@@ -61,7 +66,7 @@ pub(super) const AGENTS: Resource = Resource {
             method: Method::PUT,
             api: "/phone/sip/agents/{id}/outbound-trunk",
             named: None,
-            choice: Some(("trunk_id", Kind::OutboundTrunk)),
+            choice: Some(("trunk_id", NamedKind::OutboundTrunk)),
             body: |_, trunk| json!({"trunk_id": trunk}),
             secret: None,
         },
@@ -70,7 +75,7 @@ pub(super) const AGENTS: Resource = Resource {
             method: Method::POST,
             api: "/phone/sip/agents/{id}/transfer-destinations",
             named: None,
-            choice: Some(("destination_id", Kind::Destination)),
+            choice: Some(("destination_id", NamedKind::Destination)),
             body: |_, destination| json!({"destination_id": destination}),
             secret: None,
         },

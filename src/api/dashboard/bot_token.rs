@@ -65,9 +65,16 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
         .client
         .send(Method::POST, BOT_TOKEN, Some(&json!({})))
         .await?;
-    let secret = (text(&made, "auth_token"), "The bot token.");
-    let next = visitor.path("keys");
-    Ok(revealed(visitor, Section::Keys, "Bot token", secret, &next).into_response())
+    let (token, next) = (text(&made, "auth_token"), visitor.path("keys"));
+    let page = revealed(
+        visitor,
+        Section::Keys,
+        "Bot token",
+        token,
+        "The bot token.",
+        &next,
+    );
+    Ok(page.into_response())
 }
 
 /// `POST /dashboard/{org_id}/keys/bot-token/promote`

@@ -4,12 +4,12 @@ use axum::extract::RawQuery;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Value, json};
+use trunkline_store::names::NamedKind;
 
 use super::backend::{BackendRefusal, items, parameter, query, text};
-use super::choice::{self, Choice, Kind};
+use super::choice::{self, Choice};
 use super::document::{Tone, badge, card, duration, status, table, time};
 use super::fields::{Field, Filled, Input, inputs};
-
 use super::frame::{Section, headed};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
@@ -76,22 +76,21 @@ impl CallListQuery {
         if typed.trim().is_empty() {
             // What can't be an id is the list's to refuse.
             let known = self.value("agent_id");
-            let text = choice::text_of(&visitor.client, Kind::Agent, known).await;
+            let text = choice::text_of(&visitor.client, NamedKind::Agent, known).await;
             self.agent = text.unwrap_or_default();
             return Ok(None);
         }
-        match choice::chosen(&visitor.client, Kind::Agent, "agent", &typed).await {
+
+        match choice::chosen(&visitor.client, NamedKind::Agent, "agent", &typed).await {
             Ok(id) => {
                 self.agent = typed;
-                for (_, value) in self
-                    .filters
-                    .iter_mut()
-                    .filter(|(name, _)| *name == "agent_id")
-                {
+                let own = self.filters.iter_mut();
+                for (_, value) in own.filter(|(name, _)| *name == "agent_id") {
                     *value = id.clone().unwrap_or_default();
                 }
                 Ok(None)
             }
+
             Err(refused) if !refused.faults.is_empty() => {
                 self.agent = typed;
                 Ok(Some(refused))
@@ -135,7 +134,7 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     };
     let calls = found.as_ref().map_or(&[][..], items);
     let names = Names::mentioned(&visitor.client, calls, &["agent_id"]).await?;
-    let agent = Choice::of(&visitor, Kind::Agent).await?;
+    let agent = Choice::of(&visitor, NamedKind::Agent).await?;
 
     let csv = visitor.path(&format!("calls.csv{}", wanted.query(&[])));
     let heading = html! {

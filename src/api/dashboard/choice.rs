@@ -7,52 +7,15 @@ use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
+use trunkline_store::names::NamedKind;
 
 use super::backend::{BackendRefusal, Client, items, parameter, query, text};
-
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
 
 /// Digits of an id that tell objects of one name apart: the last ones, which are random.
 const TELLING: usize = 12;
-
-/// Kind of object to choose from.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Agent,
-    Destination,
-    Number,
-    OutboundTrunk,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [
-        Self::Agent,
-        Self::Destination,
-        Self::Number,
-        Self::OutboundTrunk,
-    ];
-
-    /// Word for it in paths, as the API has it.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Destination => "destination",
-            Self::Number => "number",
-            Self::OutboundTrunk => "outbound_trunk",
-        }
-    }
-
-    const fn noun(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Destination => "destination",
-            Self::Number => "number",
-            Self::OutboundTrunk => "outbound trunk",
-        }
-    }
-}
 
 /// The input's suggestions: those that it begins with, and the page that has others.
 #[derive(Clone, Debug)]
@@ -73,9 +36,9 @@ impl Choice {
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn of(visitor: &Visitor, kind: Kind) -> Result<Self, BackendRefusal> {
+    pub(super) async fn of(visitor: &Visitor, kind: NamedKind) -> Result<Self, BackendRefusal> {
         Ok(Self {
-            url: visitor.path(&format!("choices/{}", kind.word())),
+            url: visitor.path(&format!("choices/{}", kind.as_str())),
             first: suggestions(&found(&visitor.client, kind, "").await?),
         })
     }
@@ -86,8 +49,8 @@ impl Choice {
     }
 }
 
-async fn found(client: &Client, kind: Kind, name: &str) -> Result<Value, BackendRefusal> {
-    let asked = query(&[("kind", kind.word()), ("search", name)]);
+async fn found(client: &Client, kind: NamedKind, name: &str) -> Result<Value, BackendRefusal> {
+    let asked = query(&[("kind", kind.as_str()), ("search", name)]);
     client.get(&format!("/phone/names{asked}")).await
 }
 
@@ -125,7 +88,9 @@ fn options(suggestions: &[Suggestion]) -> Markup {
 /// `GET /dashboard/{org_id}/choices/{kind}?search`: options for what was typed.
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
     let word = visitor.word("kind");
-    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word);
+    let kind = NamedKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == word);
     let kind = kind.ok_or_else(ErrorPage::not_found)?;
     let search = parameter(raw.as_deref(), "search");
     let found = found(&visitor.client, kind, search.trim()).await?;
@@ -138,7 +103,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
 /// The API's refusal.
 pub(super) async fn text_of(
     client: &Client,
-    kind: Kind,
+    kind: NamedKind,
     id: &str,
 ) -> Result<String, BackendRefusal> {
     let names = Names::of(client, BTreeSet::from([id])).await?;
@@ -157,7 +122,7 @@ pub(super) async fn text_of(
 /// 400 for the field if no object has this name, or several have it; else the API's refusal.
 pub(super) async fn chosen(
     client: &Client,
-    kind: Kind,
+    kind: NamedKind,
     field: &str,
     typed: &str,
 ) -> Result<Option<String>, BackendRefusal> {
@@ -170,7 +135,7 @@ pub(super) async fn chosen(
     if let Some((name, end)) = with_id(typed) {
         ids.extend(meant(&found(client, kind, name).await?, name, end));
     }
-    let noun = kind.noun();
+    let noun = kind.as_str().replace('_', " ");
     let message = match ids.as_slice() {
         [id] => return Ok(Some(id.clone())),
         [] => format!("There is no {noun} {typed:?}."),
@@ -215,7 +180,7 @@ mod tests {
     const SECOND: &str = "0198c0de-0000-7000-8000-00000000100b";
 
     #[test]
-    fn objects_of_one_name_are_told_apart() {
+    fn objects_of_one_name_have_the_end_of_their_ids() {
         let found = json!({"items": [
             {"id": FIRST, "name": "Sales"}, {"id": SECOND, "name": "Sales"}, {"id": SECOND, "name": "Support"},
         ]});

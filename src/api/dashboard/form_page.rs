@@ -1,4 +1,4 @@
-//! What pages with forms have in common: the message of a change that was made, refusals of the API, conflicts, and secrets that are shown once.
+//! Parts of pages with forms: the message of a change that was made, refusals of the API, conflicts, and secrets that are shown once.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -85,12 +85,13 @@ pub(super) fn conflict(differing: &[(impl AsRef<str>, String, String)]) -> Marku
     }
 }
 
-/// Page that shows a secret, this once.
+/// Page that shows a secret, this once. The sentence says what the secret is.
 pub(super) fn revealed(
     visitor: &Visitor,
     section: Section,
     title: &str,
-    (secret, sentence): (&str, &str),
+    secret: &str,
+    sentence: &str,
     next: &str,
 ) -> Html {
     let content = html! {

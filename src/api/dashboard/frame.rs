@@ -131,7 +131,7 @@ pub(super) fn headed(
     .around(title, heading, content)
 }
 
-/// What surrounds the pages of an org, and the operator's.
+/// Head, navigation and foot around the pages of an org, and around the operator's.
 pub(super) struct Frame<'f> {
     /// Path prefix of the console.
     pub(super) base: &'f str,

@@ -11,11 +11,12 @@ use axum::response::{IntoResponse as _, Response, sse};
 use futures_util::stream::unfold;
 use maud::{Markup, html};
 use serde_json::Value;
+use trunkline_store::names::NamedKind;
 
 use super::assets::{PHONE_AUDIO, PHONE_SAMPLE, PHONE_SCRIPT, PHONE_STYLE};
 use super::backend::{items, text};
 use super::board::{Boards, Part, Place};
-use super::choice::{self, Choice, Kind};
+use super::choice::{self, Choice};
 use super::document::card;
 use super::frame::{Section, headed};
 use super::ladder::ladder;
@@ -36,11 +37,11 @@ const KEYS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "*", "0",
 pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, ErrorPage> {
     visitor.must_write()?;
     let enabled = visitor.client.get("/phone?enabled=true&limit=1").await?;
-    let agents = Choice::of(&visitor, Kind::Agent).await?;
+    let agents = Choice::of(&visitor, NamedKind::Agent).await?;
     let first = items(&enabled)
         .first()
         .map_or("", |agent| text(agent, "id"));
-    let first = choice::text_of(&visitor.client, Kind::Agent, first).await?;
+    let first = choice::text_of(&visitor.client, NamedKind::Agent, first).await?;
     let heading = html! {
         div { h1 { "Phone" } p.under { "Call an agent from this page. The call is routed, counted and recorded as one from a phone system." } }
     };

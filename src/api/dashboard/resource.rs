@@ -6,9 +6,10 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
 use serde_json::Value;
+use trunkline_store::names::NamedKind;
 
 use super::backend::{BackendRefusal, items, parameter, query, text};
-use super::choice::{self, Choice, Kind};
+use super::choice::{self, Choice};
 use super::document::table;
 use super::fields::{Field, Filled, changes, conflicts, new_body};
 use super::form_page::{conflict, done, form_of, refusal, revealed, shown_status};
@@ -46,7 +47,7 @@ pub(super) struct Resource {
     /// Paths whose answers an object's own page needs as well; `{id}` is the object's id.
     pub(super) needs_of_one: &'static [&'static str],
     /// Kinds of objects that can be chosen beside an object's form.
-    pub(super) choices: &'static [Kind],
+    pub(super) choices: &'static [NamedKind],
     /// Fields of the form that creates one.
     pub(super) fields: fn(&[Value]) -> Vec<Field>,
     /// Fields of the form that changes an object; if there are none, there is no such form.
@@ -62,7 +63,7 @@ pub(super) struct Resource {
     pub(super) actions: &'static [Action],
 }
 
-/// What an object's page shows beside its form.
+/// Content of an object's page beside its form.
 #[derive(Debug)]
 pub(super) struct Beside {
     /// Answers that `needs_of_one` named.
@@ -90,7 +91,7 @@ pub(super) struct Action {
     /// Form field with the id for `{named}`.
     pub(super) named: Option<&'static str>,
     /// Form field with the text of a choice. The body gets the id that it means.
-    pub(super) choice: Option<(&'static str, Kind)>,
+    pub(super) choice: Option<(&'static str, NamedKind)>,
     pub(super) body: fn(&SubmittedForm, Option<String>) -> Value,
     /// Field of the answer that is shown once, with a sentence about it.
     pub(super) secret: Option<(&'static str, &'static str)>,
@@ -237,7 +238,8 @@ impl Resource {
                             visitor,
                             self.section,
                             &title,
-                            (text(&made, field), sentence),
+                            text(&made, field),
+                            sentence,
                             &page,
                         )
                         .into_response()
@@ -440,8 +442,9 @@ impl Resource {
                 Ok(match action.secret {
                     Some((field, sentence)) => {
                         let page = visitor.path(&page);
-                        let secret = (text(&answer, field), sentence);
-                        revealed(visitor, self.section, self.title, secret, &page).into_response()
+                        let secret = text(&answer, field);
+                        revealed(visitor, self.section, self.title, secret, sentence, &page)
+                            .into_response()
                     }
                     None => {
                         Redirect::to(&visitor.path(&format!("{page}?done=done"))).into_response()

@@ -6,9 +6,10 @@ use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use trunkline_sip::moment::Moment;
+use trunkline_store::names::NamedKind;
 
 use super::backend::{BackendRefusal, items, parameter, text};
-use super::choice::{self, Choice, Kind};
+use super::choice::{self, Choice};
 use super::document::{card, table, time};
 use super::fields::{Field, Filled, Input, choices};
 use super::form_page::{form_of, shown_status};
@@ -71,8 +72,8 @@ pub(super) async fn show(
         .flat_map(|outcome| ["agent", "agent_busy"].map(|field| text(&outcome[field], "id")));
     let names = Names::of(&visitor.client, agents.collect()).await?;
     let changeable = change_fields(
-        Choice::of(&visitor, Kind::Agent).await?,
-        Choice::of(&visitor, Kind::Number).await?,
+        Choice::of(&visitor, NamedKind::Agent).await?,
+        Choice::of(&visitor, NamedKind::Number).await?,
     );
 
     let fields = [
@@ -157,7 +158,7 @@ fn change_fields(agents: Choice, numbers: Choice) -> [Field; 4] {
 async fn replay(visitor: &Visitor, supposed: &Value, now: Moment) -> Result<Value, BackendRefusal> {
     let client = &visitor.client;
     let agent =
-        async |field| choice::chosen(client, Kind::Agent, field, text(supposed, field)).await;
+        async |field| choice::chosen(client, NamedKind::Agent, field, text(supposed, field)).await;
     let mut changes = json!({});
     if let Some(agent) = agent("agent").await? {
         let enabled = text(supposed, "enabled") != "false";

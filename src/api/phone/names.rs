@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use trunkline_store::names::{self, Named, ObjectName};
+use trunkline_store::names::{self, NamedKind, ObjectName};
 use uuid::Uuid;
 
 use super::OF_ORG;
@@ -27,7 +27,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
             let ids = json!({"type": "string", "pattern": IDS_PATTERN});
             op.note("Those names come first that begin with `search`. Ids of no object of the org are left out; without `ids` the newest 10,000 objects of each kind are searched.")
                 .query("ids", ids, "Only these objects: up to 100 ids, separated by commas.")
-                .query("kind", json!({"type": "string", "enum": KINDS}), "Only objects of this kind.")
+                .query("kind", json!({"type": "string", "enum": NamedKind::ALL.map(NamedKind::as_str)}), "Only objects of this kind.")
                 .query("search", text_schema(), "Only names with this text, in any case.")
                 .gives::<NamesView>(200)
         },
@@ -40,7 +40,6 @@ const MAX_IDS: usize = 100;
 const IDS_PATTERN: &str = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(,[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}){0,99}$";
 /// Names that a search answers.
 const MAX_FOUND: usize = 20;
-const KINDS: [&str; 4] = ["agent", "destination", "number", "outbound_trunk"];
 
 /// Names of objects.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -63,21 +62,12 @@ struct NameView {
 }
 
 impl NameView {
-    fn new(kind: Named, object: ObjectName) -> Self {
+    fn new(kind: NamedKind, object: ObjectName) -> Self {
         Self {
             id: object.id,
-            kind: word(kind),
+            kind: kind.as_str(),
             name: object.name,
         }
-    }
-}
-
-const fn word(kind: Named) -> &'static str {
-    match kind {
-        Named::Agent => KINDS[0],
-        Named::Destination => KINDS[1],
-        Named::Number => KINDS[2],
-        Named::OutboundTrunk => KINDS[3],
     }
 }
 
@@ -88,13 +78,13 @@ async fn list(
     mut query: Query,
 ) -> Result<Json<NamesView>, ApiError> {
     let ids = query.read("ids", ids);
-    let kind = query.one_of("kind", &KINDS);
+    let kind = query.one_of("kind", &NamedKind::ALL.map(NamedKind::as_str));
     let search = query.text("search").unwrap_or_default();
     query.finish()?;
 
     let org = caller.org;
-    let is_wanted = |known: &Named| kind.as_deref().is_none_or(|kind| kind == word(*known));
-    let kinds: Vec<Named> = Named::ALL.into_iter().filter(is_wanted).collect();
+    let is_wanted = |known: &NamedKind| kind.as_deref().is_none_or(|kind| kind == known.as_str());
+    let kinds: Vec<NamedKind> = NamedKind::ALL.into_iter().filter(is_wanted).collect();
     // All that were asked for by their ids are answered.
     let most = ids.as_ref().map_or(MAX_FOUND, Vec::len);
     let found = api.read_of(org, move |tx| {
