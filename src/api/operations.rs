@@ -103,6 +103,16 @@ impl<'c> Operations<'c> {
         }
     }
 
+    /// Area of those who manage orgs: [`Audience::Partner`] or [`Audience::Operator`].
+    pub(super) const fn provisioning(&mut self, by: Audience) -> Area<'_, 'c> {
+        let tag = if matches!(by, Audience::Operator) {
+            "Operator"
+        } else {
+            "Partner provisioning"
+        };
+        self.area(tag, by)
+    }
+
     /// Adds a path that the document leaves out.
     pub(super) fn undescribed(&mut self, path: &str, methods: MethodRouter<Api>) {
         self.routes.add(path, methods);

@@ -266,8 +266,7 @@ async fn make(
     };
 
     // Each run makes a new link, since a link works once.
-    let at = (store, reachable.dashboard.as_str());
-    let link = operators_login_link(at, org, OPERATOR_EMAIL, now());
+    let link = operators_login_link(store, &reachable.dashboard, org, OPERATOR_EMAIL, now());
     let login_link = part("login_link").scope(link).await?;
 
     let (http, sip) = (reachable.http.clone(), reachable.first_sip());

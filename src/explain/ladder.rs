@@ -100,6 +100,18 @@ impl Passed {
         }
     }
 
+    /// Status of a response; `None` for a request.
+    pub fn status(&self) -> Option<u16> {
+        self.summary.get(..3)?.parse().ok()
+    }
+
+    /// Returns true if the head says that the body is SDP.
+    pub fn has_sdp(&self) -> bool {
+        let head = self.text.lines().take_while(|line| !line.is_empty());
+        let mut head = head.map(str::to_ascii_lowercase);
+        head.any(|line| line.contains("application/sdp"))
+    }
+
     /// Returns the address of the peer.
     pub fn peer_address(&self) -> &str {
         match self.is_sent {

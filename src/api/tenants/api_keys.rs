@@ -8,11 +8,11 @@ use serde::Serialize;
 use trunkline_store::NewOrgKey;
 use uuid::Uuid;
 
-use super::declared::{once, tag};
 use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Provisioner;
 use crate::api::field_type::{Text, id, shown};
+use crate::api::idempotency::once_for;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
 use crate::api::page::Page;
@@ -21,7 +21,7 @@ use crate::api::query::{Query, text_schema};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/orgs/{orgId}/api-keys",
         list,
@@ -35,7 +35,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 
     of.post_once(
         "/orgs/{orgId}/api-keys",
-        once(create),
+        once_for::<Provisioner, _>(create),
         "createOrgKey",
         "Creates a key of the org, shown once; without `scopes` it has every scope",
         |op| {

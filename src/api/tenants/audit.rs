@@ -5,14 +5,13 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use trunkline_store::AuditScope;
 
-use super::declared::tag;
 use crate::api::caller::Provisioner;
 use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, audit};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     if by == Audience::Operator {
         of.get(
             "/audit",

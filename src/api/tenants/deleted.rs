@@ -7,7 +7,6 @@ use serde::Serialize;
 use trunkline_store::{DeletedOrg, deleted_orgs};
 use uuid::Uuid;
 
-use super::declared::tag;
 use crate::api::caller::Provisioner;
 use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
@@ -15,7 +14,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/deleted-orgs",
         list,

@@ -9,7 +9,6 @@ use trunkline_store::{
     Change, DefaultLimits, OrgLimit, StoredLimit, StoredLimits, Tx, Versioned, org_limits,
 };
 
-use super::declared::tag;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::{PartnerCaller, Provisioner};
 use crate::api::field_type::Count;
@@ -22,7 +21,7 @@ use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     if by == Audience::Partner {
         of.get(
             "/limits",

@@ -15,11 +15,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, is_operators_address, logins};
 use uuid::Uuid;
 
-use super::declared::{once, tag};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Provisioner;
 use crate::api::email::EMAIL;
 use crate::api::field_type::{Bool, ID, ListOf, Text};
+use crate::api::idempotency::once_for;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
 use crate::api::path::Named;
@@ -27,10 +27,10 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.post_once(
         "/orgs/{orgId}/login-links",
-        once(create),
+        once_for::<Provisioner, _>(create),
         "createLoginLink",
         "Creates a link that logs a person into the dashboard, once and within 15 minutes",
         |op| {
@@ -109,7 +109,7 @@ pub(in crate::api) async fn issue(
     confirm: bool,
 ) -> Result<LinkView, ApiError> {
     let dashboard = api.dashboard_url();
-    let stored = store_link((api.store(), dashboard), org, &login, confirm, api.now());
+    let stored = store_link(api.store(), dashboard, org, &login, confirm, api.now());
     stored.await.map_err(|error| refused(&login, error))
 }
 
@@ -118,7 +118,8 @@ pub(in crate::api) async fn issue(
 /// # Errors
 /// [`Wrong::Unknown`] for a role that isn't the org's.
 async fn store_link(
-    (store, dashboard): (&Store, &str),
+    store: &Store,
+    dashboard: &str,
     org: Uuid,
     login: &NewLogin,
     confirm: bool,
@@ -147,7 +148,8 @@ async fn store_link(
 /// # Errors
 /// [`Broke`](trunkline_store::Broke): the database fails.
 pub(crate) async fn operators_login_link(
-    (store, dashboard): (&Store, &str),
+    store: &Store,
+    dashboard: &str,
     org: Uuid,
     email: &str,
     now: Moment,
@@ -157,7 +159,7 @@ pub(crate) async fn operators_login_link(
         name: Some("Operator".to_owned()),
         roles: writing_role(store, org).await?,
     };
-    let link = store_link((store, dashboard), org, &login, false, now).await?;
+    let link = store_link(store, dashboard, org, &login, false, now).await?;
     Ok(link.url().to_owned())
 }
 

@@ -3,7 +3,6 @@
 
 mod api_keys;
 mod audit;
-mod declared;
 mod deleted;
 mod integrations;
 mod limits;

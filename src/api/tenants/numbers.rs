@@ -7,7 +7,6 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, Kind, Number, Tx, numbers};
 use uuid::Uuid;
 
-use super::declared::tag;
 use crate::api::body::Body;
 use crate::api::caller::Provisioner;
 use crate::api::openapi::no_fields;
@@ -19,7 +18,7 @@ use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/orgs/{orgId}/phone-numbers",
         list,

@@ -12,12 +12,12 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::declared::{once, tag};
 use super::integrations::{self as connections, BookingsField};
 use super::orgs::{OrgView, WEBSITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Provisioner;
 use crate::api::field_type::{Count, Text};
+use crate::api::idempotency::once_for;
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
@@ -32,7 +32,7 @@ use crate::config::{Config, Retention};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
     let config = api.config();
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/orgs/{orgId}",
         show,
@@ -79,7 +79,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 
     of.post_once(
         "/orgs/{orgId}/rotate-widget-token",
-        once(rotate_widget_token),
+        once_for::<Provisioner, _>(rotate_widget_token),
         "rotateWidgetToken",
         "Gives the org another `widget_token`; the old one is good for 24 hours more",
         |op| {
@@ -180,7 +180,7 @@ impl From<RetentionDays> for RetentionView {
 pub(super) struct OrgDeletionView {
     /// Always true.
     success: bool,
-    /// True if it can be restored; only the operator is told.
+    /// True if it can be restored; shown to the operator alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     restorable: Option<bool>,
 }

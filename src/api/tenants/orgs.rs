@@ -10,11 +10,11 @@ use serde_json::json;
 use trunkline_store::{Conflict, Error, Narrow, NewOrg, Org, SuspendedBy, Tx, Wrong, orgs};
 use uuid::Uuid;
 
-use super::declared::{once, tag};
 use super::integrations::{self, BookingsField};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::{Operator, PartnerCaller, Provisioner};
 use crate::api::field_type::{Parsed, Text, shown};
+use crate::api::idempotency::once_for;
 use crate::api::language::LANGUAGE;
 use crate::api::openapi::read_by;
 use crate::api::operations::{Audience, Operations};
@@ -27,7 +27,7 @@ use crate::config::Config;
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
     let config = api.config();
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     if by == Audience::Operator {
         of.get("/orgs", list, "listOrgs", "Every org, newest first", |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
@@ -59,7 +59,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 
     of.post_once(
         "/orgs",
-        once(create),
+        once_for::<Provisioner, _>(create),
         "createOrg",
         "Creates an org, at most one for each `external_id`",
         |op| {

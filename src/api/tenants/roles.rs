@@ -7,7 +7,6 @@ use serde_json::json;
 use trunkline_store::{Access, Role, logins};
 use uuid::Uuid;
 
-use super::declared::tag;
 use crate::api::caller::Provisioner;
 use crate::api::operations::{Audience, Operations};
 use crate::api::page::{Page, Paging};
@@ -17,7 +16,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/orgs/{orgId}/roles",
         list,

@@ -4,7 +4,6 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::declared::tag;
 use crate::api::caller::PartnerCaller;
 use crate::api::operations::{Audience, Operations};
 use crate::api::query::Query;
@@ -13,7 +12,7 @@ use crate::api::{Api, ApiError};
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let by = Audience::Partner;
-    let mut of = api.area(tag(by), by);
+    let mut of = api.provisioning(by);
     of.get(
         "/usage",
         show,

@@ -6,7 +6,6 @@
 mod call;
 mod feed;
 mod filter;
-mod lines;
 mod plain;
 mod save;
 mod screen;

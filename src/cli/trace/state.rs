@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use super::call::{CallLine, CallTable};
 use super::filter::{Filter, Names};
-use super::lines::MessageLines;
 use super::save::ENDINGS;
 use crate::explain::ladder::{Ladder, Rung};
 
@@ -280,7 +279,7 @@ impl State {
             }
             code => {
                 let message = open.selected_rung().and_then(Rung::message);
-                let last = message.map_or(0, |message| MessageLines::of(message).lines.len());
+                let last = message.map_or(0, |message| message.text.lines().count());
                 *scrolled = scrolled.saturating_add_signed(step(code)?).min(last);
             }
         }

@@ -9,7 +9,6 @@ use ratatui::widgets::{Paragraph, Wrap};
 use trunkline_sip::header::text::printable;
 
 use super::call::CallLine;
-use super::lines::{MessageLines, has_sdp, status};
 use super::state::{Connection, OpenCall, PromptKind, Screen, State};
 use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent, seconds};
 
@@ -301,7 +300,7 @@ fn arrow(line: &mut [char], message: &Passed, columns: &[usize]) {
         return;
     }
 
-    let sdp = if has_sdp(message) { " (SDP)" } else { "" };
+    let sdp = if message.has_sdp() { " (SDP)" } else { "" };
     let room = right.saturating_sub(left + 4);
     let label = cut(&format!("{}{sdp}", printable(&message.summary)), room);
 
@@ -322,7 +321,7 @@ fn offset(open: &OpenCall, rung: &Rung) -> String {
 fn style_of(rung: &Rung) -> Style {
     let color = match &rung.content {
         RungContent::Decision(_) => Color::Yellow,
-        RungContent::Message(message) => match status(message) {
+        RungContent::Message(message) => match message.status() {
             None => Color::Cyan,
             Some(..300) => Color::Green,
             Some(300..400) => Color::Magenta,
@@ -378,7 +377,10 @@ fn message(open: &OpenCall, scrolled: usize, frame: &mut Frame<'_>, area: Rect) 
 
 fn message_lines(message: &Passed) -> Vec<Line<'static>> {
     let sdp = Style::new().fg(Color::Green);
-    let MessageLines { lines, head } = MessageLines::of(message);
+    let lines: Vec<String> = message.text.lines().map(printable).collect();
+    let head = lines.iter().position(String::is_empty);
+    let head = head.unwrap_or(lines.len());
+
     let lines = lines.into_iter().enumerate();
     let styled = lines.map(|(place, line)| match line.split_once(':') {
         _ if place > head => Line::styled(line, sdp),
