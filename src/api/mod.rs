@@ -155,7 +155,7 @@ pub fn router(api: Api) -> Router {
     with_console(routes(api.config()), api)
 }
 
-/// Makes the API as the operator with this uid has it, whoever sends the requests.
+/// Makes an API that takes every request for one of the operator with this uid.
 pub fn router_of_operator(api: Api, uid: u32) -> Router {
     operator_router(api).layer(Extension(Operator::new(uid)))
 }

@@ -158,7 +158,7 @@ async fn suggestions_follow_what_is_typed() {
     .await;
     assert_eq!(absent.status, 404);
 
-    // Two of one name are told apart by the end of their ids.
+    // Where two have one name, the end of its id follows each.
     let twin = crowd.api.agent(crowd.org, "Agent 0").await.to_string();
     let found = crowd.shown("/choices/agent?search=agent+0").await;
     let end = &twin[24..];

@@ -10,7 +10,8 @@ use crate::test_api::{Answer, Reseller, TestApi, id_of};
 
 /// A request with these headers, and a JSON body unless that is null.
 fn request(
-    (method, path): (&str, &str),
+    method: &str,
+    path: &str,
     headers: &[(&str, &str)],
     body: &Value,
 ) -> axum::http::Result<Request<Body>> {
@@ -47,12 +48,12 @@ impl Scene {
         }
     }
 
-    async fn ask(&self, asked: (&str, &str), org: &str, key: &str, body: &Value) -> Answer {
+    async fn ask(&self, method: &str, path: &str, org: &str, key: &str, body: &Value) -> Answer {
         let mut headers = vec![("Authorization", &*self.bearer), ("Trunkline-Org", org)];
         if !key.is_empty() {
             headers.push(("Idempotency-Key", key));
         }
-        self.api.send(request(asked, &headers, body)).await
+        self.api.send(request(method, path, &headers, body)).await
     }
 }
 
@@ -66,10 +67,10 @@ async fn one_idempotency_key_in_two_orgs_is_two() {
         let mut made = Vec::new();
         for org in scene.orgs.map(|org| org.to_string()) {
             for _ in 0..2 {
-                let answer = scene.ask(("POST", path), &org, "one", body).await;
+                let answer = scene.ask("POST", path, &org, "one", body).await;
                 made.push(id_of(&answer.with(201)));
             }
-            let listed = scene.ask(("GET", path), &org, "", &Value::Null).await;
+            let listed = scene.ask("GET", path, &org, "", &Value::Null).await;
             assert_eq!(listed.with(200)["total"], 1, "{path}");
         }
         assert_eq!(made[0], made[1], "{path}: it is repeated");
@@ -133,7 +134,7 @@ async fn the_org_that_a_request_names_is_the_one_that_it_is_for() {
             }
             let answer = scene
                 .api
-                .send(request(("GET", path), &headers, &Value::Null))
+                .send(request("GET", path, &headers, &Value::Null))
                 .await;
             assert_eq!(answer.status, status, "{name} {path}: {}", answer.text);
             assert_eq!(answer.json()["code"], code, "{name} {path}");
@@ -148,7 +149,7 @@ async fn a_partners_key_on_the_control_socket_stays_a_partners() {
     let foreign = scene.api.tenant("Foreign").await.org;
     let headers = [("Authorization", &*scene.bearer)];
     let ask = async |path: &str| {
-        let request = request(("GET", path), &headers, &Value::Null);
+        let request = request("GET", path, &headers, &Value::Null);
         scene.api.send_as_operator(request).await
     };
     assert_eq!(ask("/partner/v1/orgs").await.with(200)["total"], 2);
@@ -164,14 +165,16 @@ async fn a_partners_key_on_the_control_socket_stays_a_partners() {
 async fn the_operator_names_no_external_id() {
     let api = TestApi::new().await;
     let body = json!({"name": "Acme", "external_id": "4711", "language": "de"});
-    let asked = ("POST", "/operator/orgs");
-    let refused = api.send_as_operator(request(asked, &[], &body)).await;
+    let create = |body: &Value| api.send_as_operator(request("POST", "/operator/orgs", &[], body));
+
+    let refused = create(&body).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
+
     let body = json!({"name": "Acme", "language": "de"});
-    let made = api.send_as_operator(request(asked, &[], &body)).await;
+    let made = create(&body).await;
     let path = format!("/operator/orgs/{}", id_of(&made.with(201)));
     let shown = api
-        .send_as_operator(request(("GET", &path), &[], &Value::Null))
+        .send_as_operator(request("GET", &path, &[], &Value::Null))
         .await;
     assert_eq!(shown.with(200)["language"], "de");
 }

@@ -74,7 +74,7 @@ fn expected(of: Of, who: Who) -> Option<Expected> {
     let partners = [Who::OtherPartner, Who::ItsPartner];
     let sessions = [Who::OtherSession, Who::ItsSession];
 
-    // `Trunkline-Org` leads to the operations of an org; elsewhere it says nothing.
+    // `Trunkline-Org` matters to the operations of an org alone.
     let of_org = [Of::Org, Of::Own, Of::Stream].contains(&of);
     let in_org = [Who::OtherPartnerInItsOrg, Who::OtherPartnerInThisOrg];
     let who = match (in_org.contains(&who), of_org) {

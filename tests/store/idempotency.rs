@@ -559,7 +559,7 @@ async fn answers_to_other_credentials_than_keys_are_erased(db: &TestDb) {
     };
     assert!(!text(&own).await.contains(crate::erasures::NUMBER));
     assert_eq!(text(&others).await, kept.text);
-    // A refusal is told again by its code, without the contact.
+    // A refusal is repeated by its code, without the contact.
     let told = text(&own_refusal).await;
     assert!(
         told.starts_with("number_exists\nThe answer") && !told.contains(crate::erasures::NUMBER),
