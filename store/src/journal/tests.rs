@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod lost_pages;
 mod resumed;
 mod unreadable;
 
