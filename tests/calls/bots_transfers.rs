@@ -141,7 +141,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
 
     let (daemon, server, token) = served();
     let failed = Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource");
-    let steps = [Refer, ACCEPTED, RINGING, failed, Pause(5_000), Bye];
+    let steps = [Refer, ACCEPTED, RINGING, failed, ByeComes];
     let pbx = daemon.caller().takes(&steps);
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>Sales</Dial>"));
@@ -163,6 +163,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     let before = frame(&bot.event("media"));
     assert_eq!(frame(&bot.event("media")), before + 20);
 
+    daemon.hang_up(&call);
     pbx.finish();
     bot.event("stop");
     assert_eq!(daemon.record()["status"], "completed");
@@ -222,7 +223,7 @@ fn a_bridged_transfer_that_is_busy_leaves_the_caller_with_its_bot() {
     set(&daemon, &json!({"type": "websocket", "uri": server.url}));
     let sales = carrier.play("runtime_is_busy");
     let refused = Answer("405 Method Not Allowed", "");
-    let pbx = daemon.caller().takes(&[Refer, refused, Pause(3_000), Bye]);
+    let pbx = daemon.caller().takes(&[Refer, refused, ByeComes]);
 
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>sales</Dial>"));
@@ -230,6 +231,7 @@ fn a_bridged_transfer_that_is_busy_leaves_the_caller_with_its_bot() {
     sales.finish();
     bot.mark("still there");
     assert_eq!(bot.event("mark")["mark"]["name"], "still there");
+    daemon.hang_up(&daemon.answered_call());
     pbx.finish();
     bot.event("stop");
     let record = daemon.record();

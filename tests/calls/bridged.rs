@@ -195,7 +195,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
         runtime.play("runtime_answers"),
         carrier.play("runtime_is_busy"),
     );
-    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(5_000), Bye]);
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, ByeComes]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
     sales.finish();
@@ -204,6 +204,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
 
+    daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert!(pbx.requests("INVITE").is_empty(), "{pbx}");
     assert_eq!(agent.requests("BYE").len(), 1, "{agent}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline_store::Signal;
 
+use crate::e2e::clocks::metric;
 use crate::e2e::kinds::{
     ALLOWED, KNOWN, Kind, LISTED, NUMBER, ON_TRUNK, of_the_api, of_the_api_alone,
     of_the_command_line, of_the_dashboard,
@@ -43,12 +44,16 @@ const TURNS: usize = 8;
 
 impl Kind<'_> {
     /// Makes and undoes the change, and checks once, right after the answer.
-    fn is_in_force_at_once(&self) {
+    fn is_in_force_at_once(&self, node: &Node) {
+        let late = || metric(node, "trunkline_changes_late_total");
         for turn in 0..=TURNS {
             for on in [true, false] {
+                let late_before = late();
                 (self.set)(on);
-                // The first time, a source has to be probed and a runtime resolved.
-                let patience = if turn == 0 { LIMIT } else { Duration::ZERO };
+                // The first time, a source has to be probed and a runtime resolved. On a machine without time for the node, an answer no longer
+                // waits for the change; the node counts that.
+                let is_excused = turn == 0 || late() != late_before;
+                let patience = if is_excused { LIMIT } else { Duration::ZERO };
                 let seen = Deadline::after(patience).poll(|| (self.is)(on).then_some(()));
                 let name = self.name;
                 assert!(
@@ -228,7 +233,7 @@ fn in_force_at_once(scene: &Scene<'_>) {
     kinds.extend(of_the_api_alone(scene));
     kinds.push(of_the_dashboard(scene));
     for kind in kinds {
-        kind.is_in_force_at_once();
+        kind.is_in_force_at_once(scene.writer);
     }
 }
 

@@ -42,7 +42,8 @@ fn turned(library: &std::path::Path, by: &str) -> Vec<(String, String)> {
     .to_vec()
 }
 
-fn metric(node: &Node, name: &str) -> Option<f64> {
+/// Value of a metric without labels.
+pub(crate) fn metric(node: &Node, name: &str) -> Option<f64> {
     let (_, metrics) = node.get("/metrics", "");
     let line = metrics.lines().find(|line| line.starts_with(name))?;
     line.rsplit_once(' ')?.1.parse().ok()

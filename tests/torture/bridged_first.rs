@@ -1,5 +1,7 @@
 //! Trunks whose callers are bridged first: a call to the PBX that called, and a REFER if that call reaches nobody.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::torture::caller::{Dialling, OFFER};
@@ -73,9 +75,12 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         // The trace keeps each of the destinations.
         let trace = daemon.shown(&format!("/phone/calls/{}/trace", pbx.call));
         let items = trace["items"].as_array().expect("items").iter();
-        let invites =
-            items.filter(|item| item["leg"] == "destination" && item["summary"] == "INVITE");
-        assert_eq!(invites.count(), 8, "{trace}");
+        let invites: BTreeSet<String> = items
+            .filter(|item| item["leg"] == "destination" && item["summary"] == "INVITE")
+            // A retransmission has the same text.
+            .map(|item| item["text"].to_string())
+            .collect();
+        assert_eq!(invites.len(), 8, "{trace}");
         assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
     }
 }
