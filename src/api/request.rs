@@ -103,22 +103,13 @@ fn given_twice(headers: &HeaderMap) -> Option<&'static str> {
     twice.map(|(_, name)| name)
 }
 
-/// Sets headers that keep browsers from guessing content types, SVG from running scripts, and caches from storing
-/// answers to requests with a credential.
+/// Sets headers that keep browsers from guessing content types, and caches from storing answers to requests with a
+/// credential.
 fn guard(headers: &mut HeaderMap, has_credential: bool) {
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
-
-    let media_type = headers.get(header::CONTENT_TYPE);
-    if media_type.is_some_and(|value| value.as_bytes().starts_with(b"image/svg+xml")) {
-        let policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
-        headers.insert(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(policy),
-        );
-    }
 
     if has_credential {
         let entry = headers.entry(header::CACHE_CONTROL);

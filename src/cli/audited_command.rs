@@ -77,7 +77,7 @@ impl AuditedCommand {
     }
 
     /// First word.
-    pub(super) fn noun(&self) -> &str {
+    fn noun(&self) -> &str {
         self.words.first().map_or("", String::as_str)
     }
 

@@ -31,7 +31,7 @@ pub(super) enum Holder {
 }
 
 /// Place where a key was given.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     /// `TRUNKLINE_API_KEY`.
     Variable,
@@ -39,12 +39,10 @@ pub(super) enum Origin {
     Option,
     /// Beside an address, in `--url` or `TRUNKLINE_URL`.
     Url,
-    /// A context of this name.
-    Context(String),
 }
 
 impl Origin {
-    /// Returns the origin of a key that no context holds; `has_url` says that an address was given with it.
+    /// Returns the origin of a key; `has_url` says that an address was given with it.
     pub(super) fn of(key: &str, has_url: bool) -> Self {
         match has_url {
             true => Self::Url,
@@ -67,10 +65,6 @@ impl fmt::Display for Origin {
             Self::Url => write!(
                 out,
                 "--url (or TRUNKLINE_URL) is given, so this runs as a key: leave it out, and unset {VARIABLE}, to act as the operator"
-            ),
-            Self::Context(name) => write!(
-                out,
-                "the context {name:?} is in use, so this runs as its key: --context local acts as the operator"
             ),
         }
     }

@@ -12,7 +12,6 @@ mod config;
 mod confirm;
 mod console;
 mod contact;
-mod contexts;
 mod credential;
 mod descriptors;
 mod doctor;
@@ -128,9 +127,6 @@ enum Command {
     /// The org's inbound trunk, which its PBX calls through.
     #[command(subcommand)]
     Trunk(trunk::Command),
-    /// Installations that commands can be sent to.
-    #[command(subcommand)]
-    Context(contexts::Command),
     Console(console::Command),
     /// Events of an org.
     #[command(subcommand)]
@@ -175,7 +171,6 @@ fn whole_command() -> Result<clap::Command, Failure> {
 }
 
 fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
-    let is_local = cli.settings.is_local();
     let config = cli.settings.load()?;
     // The daemon logs them.
     if !matches!(cli.command, Command::Serve(_) | Command::Quickstart(_)) {
@@ -183,9 +178,6 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
     }
 
     if given.needs_installation() {
-        if !is_local {
-            contexts::must_be_local(given.noun())?;
-        }
         session::must_exist(&config)?;
     }
 
@@ -210,7 +202,6 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
         Command::Call(command) => startup::block_on(command.run(&config)),
         Command::Webhook(command) => startup::block_on(command.run(&config)),
         Command::Event(command) => startup::block_on(command.run(&config)),
-        Command::Context(command) => command.run(),
         Command::Health(command) => startup::block_on(command.run(&config)),
         Command::Completion(command) => command.run(whole_command()?),
         Command::Man(command) => command.run(whole_command()?),
@@ -218,11 +209,6 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
 }
 
 impl Settings {
-    /// Returns true if the command line itself names the installation of this machine.
-    const fn is_local(&self) -> bool {
-        self.data_dir.is_some() || self.config.is_some()
-    }
-
     fn load(self) -> Result<Config, Failure> {
         let mut flags: Vec<Override> = self
             .set

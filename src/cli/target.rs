@@ -1,10 +1,10 @@
-//! Installation and org that a command works on: by its options, the context in use, or else the installation of this machine.
+//! Installation and org that a command works on: by its options, or else the installation of this machine.
 
+use axum::http::Uri;
 use tokio::net::UnixStream;
 use uuid::Uuid;
 
 use super::Failure;
-use super::contexts::{Contexts, base_url};
 use super::credential::{Credential, Holder, Origin};
 use super::names::{self, List};
 use super::session::{Intent, Session};
@@ -16,7 +16,7 @@ use crate::config::Config;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Target {
-    /// Address of an API; without it, the current context or the installation of this machine.
+    /// Address of an API; without it, the installation of this machine.
     #[arg(long, value_name = "URL", env = "TRUNKLINE_URL")]
     url: Option<String>,
     /// API key of the org. Prefer the environment variable: `ps` shows arguments.
@@ -27,9 +27,6 @@ pub(super) struct Target {
         hide_env_values = true
     )]
     key: Option<String>,
-    /// A context of `trunkline context list`; `local` is this machine's installation.
-    #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
-    context: Option<String>,
     /// The org's id or name, or else TRUNKLINE_ORG; not needed if there is only one. An org's key has
     /// its own org, and with it any other is refused.
     #[arg(long)]
@@ -86,10 +83,6 @@ impl Target {
             let origin = Origin::of(key, self.url.is_some());
             return Ok(Session::at(base, Credential::new(key, origin)?));
         }
-        if let Some((name, context)) = Contexts::load()?.chosen(self.context.as_deref())? {
-            let credential = Credential::new(&context.key, Origin::Context(name))?;
-            return Ok(Session::at(context.url, credential));
-        }
 
         let socket = config.data_dir.join(api::SOCKET);
         // Only to see that a daemon listens: every request opens a connection of its own.
@@ -105,6 +98,20 @@ impl Target {
             Err(_) => Session::in_process(config, intent).await,
         }
     }
+}
+
+/// Checks the address of an API, and drops a trailing slash.
+fn base_url(given: &str) -> Result<String, Failure> {
+    let base = given.trim_end_matches('/');
+    let is_http = ["http://", "https://"]
+        .iter()
+        .any(|scheme| base.starts_with(scheme));
+    if !is_http || base.parse::<Uri>().is_err() {
+        return Err(Failure::Startup(format!(
+            "--url: {base:?} is not the address of an API: try http://127.0.0.1:8080"
+        )));
+    }
+    Ok(base.to_owned())
 }
 
 /// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.

@@ -1,10 +1,11 @@
 //! `trunkline trunk`: settings for a phone system, and what the last test call found. The trunk itself is made by
 //! `resource`.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use super::Failure;
-use super::contexts;
 use super::output::{Output, print};
 use super::paste::{PastedTrunk, Program};
 use super::serve::PublicAddresses;
@@ -90,10 +91,29 @@ async fn paste(config: &Config, session: &Session, program: Program) -> Result<(
     };
     let folder = match is_local {
         true => config.data_dir.clone(),
-        false => contexts::folder()?,
+        false => own_folder()?,
     };
     print(&program.lines(pasted, &folder)?);
     Ok(())
+}
+
+/// Returns the user's folder for files of the command line.
+///
+/// # Errors
+/// The environment names none.
+fn own_folder() -> Result<PathBuf, Failure> {
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            // XDG Base Directory Specification: a relative path is invalid and must be ignored.
+            .filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    base.map(|base| base.join("trunkline")).ok_or_else(|| {
+        Failure::Startup(
+            "neither XDG_CONFIG_HOME nor HOME is set: there is no place for files".to_owned(),
+        )
+    })
 }
 
 /// Lines of a report for people.

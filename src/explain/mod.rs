@@ -4,7 +4,7 @@
 //! `replay` routes recorded calls again by another directory, `change` describes that directory, `pbx` examines how a PBX
 //! speaks SIP, `pbx_settings` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
 //! call in a capture, `suggested_commands` lists commands that fix a near miss, and `ladder` is what passed, as data and in
-//! text; `ladder_svg` draws it.
+//! text.
 
 pub mod attempts;
 pub mod call;
@@ -13,7 +13,6 @@ pub mod certificates;
 pub mod change;
 pub mod finding;
 pub mod ladder;
-pub mod ladder_svg;
 pub mod log_in;
 pub mod pbx;
 pub mod pbx_settings;

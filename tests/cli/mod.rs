@@ -3,7 +3,6 @@
 mod as_key;
 mod audit;
 mod calls;
-mod contexts;
 mod explained;
 mod keys;
 mod operators;

@@ -377,7 +377,6 @@ impl Scene {
             for form in [
                 "application/json",
                 "text/plain",
-                "image/svg+xml",
                 "application/vnd.tcpdump.pcap",
             ] {
                 let path = format!("/phone/calls/{call}/trace");

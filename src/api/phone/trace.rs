@@ -2,7 +2,7 @@
 //! between them.
 //!
 //! The node that had the call keeps the messages for a while; other nodes fetch them from it. The answer is JSON, or by
-//! `Accept` a ladder as text or SVG, or a pcap file for Wireshark. Credentials are hidden in all formats, and tags from
+//! `Accept` a ladder as text or a pcap file for Wireshark. Credentials are hidden in all formats, and tags from
 //! keys that may not end calls.
 
 use axum::Json;
@@ -34,18 +34,16 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, accept};
 use crate::explain::attempts::sentence;
 use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent};
-use crate::explain::ladder_svg::svg;
 use crate::traces::pcap;
 use crate::traces::show::summary;
 use crate::traces::tag_mask::hide_tags;
 
 pub(super) fn operations(api: &mut Operations<'_>) {
     let mut of = api.area("Calls", OF_CALLS);
-    of.get("/phone/calls/{call_id}/trace", show, "showTrace", "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder, a picture of it or a pcap", |op| {
+    of.get("/phone/calls/{call_id}/trace", show, "showTrace", "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder or a pcap", |op| {
             op.may_refuse(&[409, 503])
                 .gives::<TraceView>(200)
                 .also_as("text/plain")
-                .also_as("image/svg+xml")
                 .also_as("application/vnd.tcpdump.pcap")
         });
 }
@@ -54,7 +52,6 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 const CHANGES: &str = "calls:write";
 
 const TEXT: &str = "text/plain";
-const SVG: &str = "image/svg+xml";
 const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 /// A trace as the API shows it.
@@ -101,7 +98,6 @@ struct MessageView {
 enum TraceFormat {
     Json,
     Text,
-    Svg,
     Pcap,
 }
 
@@ -111,7 +107,6 @@ impl TraceFormat {
         let forms = [
             ("application/json", Self::Json),
             (TEXT, Self::Text),
-            (SVG, Self::Svg),
             (PCAP, Self::Pcap),
             ("application/x-pcap", Self::Pcap),
             ("application/cap", Self::Pcap),
@@ -166,12 +161,6 @@ pub(crate) async fn show(
             let decided = decided(&api, &call, &trace).await?;
             let text = ladder(&trace.messages, &decided).text();
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
-        }
-
-        TraceFormat::Svg => {
-            let decided = decided(&api, &call, &trace).await?;
-            let picture = svg(&ladder(&trace.messages, &decided));
-            ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
 
         TraceFormat::Json => {
