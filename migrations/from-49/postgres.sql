@@ -181,5 +181,7 @@ CREATE INDEX calls_to_as_sent ON calls (block, to_number, started_at)
 DROP INDEX calls_session;
 CREATE INDEX calls_session ON calls (session_id);
 CREATE INDEX webhook_deliveries_of_state ON webhook_deliveries (webhook_id, state, created_at, id);
+CREATE INDEX agents_named ON agents (org_id, lower(name));
+CREATE INDEX outbound_trunks_named ON outbound_trunks (org_id, lower(name));
 
 DROP TABLE schema_migrations;

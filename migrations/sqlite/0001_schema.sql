@@ -243,6 +243,7 @@ CREATE TABLE outbound_trunks (
     user_phone           INTEGER NOT NULL DEFAULT 0,
     UNIQUE (org_id, id)
 ) STRICT;
+CREATE INDEX outbound_trunks_named ON outbound_trunks (org_id, lower(name));
 
 CREATE TABLE agents (
     id                    BLOB NOT NULL PRIMARY KEY,
@@ -273,6 +274,8 @@ CREATE TABLE agents (
     FOREIGN KEY (org_id, outbound_trunk_id) REFERENCES outbound_trunks (org_id, id)
 ) STRICT;
 CREATE INDEX agents_listed ON agents (org_id, created_at, id);
+-- A whole name in any case.
+CREATE INDEX agents_named ON agents (org_id, lower(name));
 CREATE INDEX agents_trunk ON agents (org_id, outbound_trunk_id) WHERE outbound_trunk_id IS NOT NULL;
 
 CREATE TABLE numbers (

@@ -6,7 +6,8 @@
 use std::io::Write as _;
 
 use axum::body::Bytes;
-use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Version, header};
+use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tower_http::CompressionLevel;
@@ -41,6 +42,32 @@ pub(super) fn layer() -> CompressionLayer<And<SizeAbove, Judge>> {
     CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
         .compress_when(SizeAbove::new(LEAST).and(judge))
+}
+
+/// Gives a packed answer a tag of its own: a strong tag names octets (RFC 9110 §8.8.3).
+pub(super) async fn tag(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let coding = headers.get(header::CONTENT_ENCODING);
+    if coding.is_some_and(|coding| coding == "gzip")
+        && let Some(tag) = headers.get(header::ETAG).and_then(packed_tag)
+    {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// Ends the tag of a packed answer, within the quotes.
+const OF_PACKED: &str = "-gzip";
+
+/// Returns the tag that an answer with this one has once it is packed; `None` for one that isn't ours.
+pub(super) fn packed_tag(tag: &HeaderValue) -> Option<HeaderValue> {
+    let inside = tag.to_str().ok()?.strip_suffix('"')?;
+    HeaderValue::try_from(format!("{inside}{OF_PACKED}\"")).ok()
+}
+
+/// Returns a tag, without its quotes, as the plain answer has it.
+pub(super) fn plain_tag(inside: &str) -> &str {
+    inside.strip_suffix(OF_PACKED).unwrap_or(inside)
 }
 
 /// Returns true if the client takes gzip.

@@ -13,7 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Request};
 use axum::handler::Handler;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header, response};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -355,7 +355,7 @@ async fn finished(
 
     let kept = match works_on {
         WorksOn::Call if is_unknown(status, refused.as_ref()) => Some(outcome_unknown()),
-        WorksOn::Call | WorksOn::Rows => answer_to_keep(status, refused.as_ref(), &octets),
+        WorksOn::Call | WorksOn::Rows => answer_to_keep(&parts, refused.as_ref(), &octets),
     };
     let response = Response::from_parts(parts, Body::from(octets));
 
@@ -419,6 +419,7 @@ fn outcome_unknown() -> StoredAnswer {
         status: StatusCode::CONFLICT.as_u16(),
         text: Refusal::new(message, OUTCOME_UNKNOWN).written(),
         refusal: true,
+        etag: None,
     }
 }
 
@@ -462,13 +463,16 @@ async fn release(api: &Api, asked: &RequestKey) {
 
 /// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
 fn answer_to_keep(
-    status: StatusCode,
+    parts: &response::Parts,
     refused: Option<&Refusal>,
     octets: &Bytes,
 ) -> Option<StoredAnswer> {
     // The client may succeed with another body, with other headers (the body alone identifies the request), or later.
+    let status = parts.status;
     let may_change =
         [400, 401, 403, 408, 412, 415, 429].contains(&status.as_u16()) || status.is_server_error();
+    let etag = parts.headers.get(header::ETAG);
+    let etag = etag.and_then(|etag| etag.to_str().ok());
     let text = match refused {
         Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
@@ -478,6 +482,7 @@ fn answer_to_keep(
         status: status.as_u16(),
         text,
         refusal: refused.is_some(),
+        etag: etag.map(str::to_owned),
     })
 }
 
@@ -489,9 +494,13 @@ fn replayed(kept: &StoredAnswer) -> Response {
         let json = [(header::CONTENT_TYPE, "application/json")];
         (status, json, kept.text.clone()).into_response()
     };
-    response
-        .headers_mut()
-        .insert(REPLAYED, HeaderValue::from_static("true"));
+    let headers = response.headers_mut();
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    // Whoever asks again may go on with `If-Match`, as after the first answer: it has the object as it was made.
+    let etag = kept.etag.as_deref().map(HeaderValue::from_str);
+    if let Some(Ok(etag)) = etag {
+        headers.insert(header::ETAG, etag);
+    }
     response
 }
 
@@ -643,6 +652,7 @@ mod tests {
                 status: 201,
                 text: "other".to_owned(),
                 refusal: false,
+                etag: None,
             };
             let done = tokio::spawn(async move {
                 let claimed = store.write(move |tx| {

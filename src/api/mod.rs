@@ -177,6 +177,7 @@ fn with_console(routes: Routes, api: Api) -> Router {
         .layer(Extension(backend))
         .layer(prefix)
         .layer(gzip::layer())
+        .layer(axum::middleware::map_response(gzip::tag))
 }
 
 /// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer.

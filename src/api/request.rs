@@ -68,8 +68,9 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
 
     let mut response = answered(response, &path, &id, &span);
     let is_read = matches!(method, "GET" | "HEAD") && response.status() == StatusCode::OK;
-    if is_read && known.has(response.headers()) {
+    if let Some(tag) = known.matching_tag(response.headers()).filter(|_| is_read) {
         response = unchanged(response);
+        response.headers_mut().insert(header::ETAG, tag);
     }
     tally.write(response.headers_mut());
     let took: Duration = api.monotonic().since(began);

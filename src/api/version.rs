@@ -1,7 +1,8 @@
 //! Versions of objects: `ETag` of an answer, `If-Match` of a change and `If-None-Match` of a read (RFC 9110 §8.8.3, §13.1).
 //!
 //! A tag is the object's `updated_at`, a plus sign and a checksum of the answer, since an answer may show what isn't a change of the object, such as
-//! the state of a registration. `If-Match` compares the time alone.
+//! the state of a registration. `If-Match` compares the time alone. An answer in gzip is another representation, whose tag [`gzip`] makes
+//! (RFC 9110 §8.8.3.3).
 
 use std::convert::Infallible;
 
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
+use super::gzip;
 use super::time::written;
 
 /// Maximum length of a line of `If-Match`, in octets: nine tags of ours fit. A header with a longer line counts as no list of tags.
@@ -106,14 +108,23 @@ impl IfNoneMatch {
         Self(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
     }
 
-    /// Returns true if the client has the answer with these headers. A weak tag counts as a strong one here.
-    pub(super) fn has(&self, answer: &HeaderMap) -> bool {
-        let Some(tag) = answer.get(ETAG).and_then(|tag| tag.to_str().ok()) else {
-            return false;
-        };
+    /// Returns the tag of the answer with these headers as the client knows it: of the plain answer, or of the packed one. A weak tag counts as a
+    /// strong one here.
+    pub(super) fn matching_tag(&self, answer: &HeaderMap) -> Option<HeaderValue> {
+        let tag = answer.get(ETAG)?;
+        let packed = gzip::packed_tag(tag);
+        let tags = [Some(tag), packed.as_ref()].map(|tag| tag.and_then(|tag| tag.to_str().ok()));
+
         let lines = self.0.iter().filter_map(|line| line.to_str().ok());
         let mut known = lines.flat_map(|line| line.split(',')).map(str::trim);
-        known.any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+        known.find_map(|known| {
+            let known = known.trim_start_matches("W/");
+            match (known == "*", tags.contains(&Some(known))) {
+                (true, _) => Some(tag.clone()),
+                (false, true) => HeaderValue::from_str(known).ok(),
+                (false, false) => None,
+            }
+        })
     }
 }
 
@@ -164,9 +175,10 @@ fn read(headers: &HeaderMap) -> Option<Versions> {
             }
             // Weak tags alone leave an empty list, which no version matches: 412.
             if !is_weak {
-                let version = inside
+                let plain = gzip::plain_tag(inside);
+                let version = plain
                     .split_once(CHECKSUM)
-                    .map_or(inside, |(version, _)| version);
+                    .map_or(plain, |(version, _)| version);
                 versions.push(version.to_owned());
             }
         }
@@ -195,6 +207,8 @@ mod tests {
                 &["\"a+0123abcd\""],
                 of(&["a"]),
             ),
+            ("of an answer in gzip", &["\"a+0123abcd-gzip\""], of(&["a"])),
+            ("of gzip, without a checksum", &["\"a-gzip\""], of(&["a"])),
             ("two", &["\"a\", \"b\""], of(&["a", "b"])),
             ("two lines", &["\"a\"", "\"b\""], of(&["a", "b"])),
             ("a weak one", &["W/\"a\""], of(&[])),

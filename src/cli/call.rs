@@ -1,20 +1,17 @@
 //! `trunkline call follow`: one call's events and decisions as they happen.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use trunkline_sip::header::text::printable;
 
 use super::Failure;
-use super::event;
-use super::event_stream::EventStream;
+use super::call_rows::{FollowedCall, decision_row};
+use super::event_stream::{EventSelection, OF_CALLS};
+use super::follow::{FollowFormat, FollowedLines, Within, follow};
 use super::names::{self, List};
-use super::output::print;
 use super::session::{Intent, Session};
 use super::target::Target;
 use crate::config::Config;
-
-/// Types of the events of a call.
-const TYPES: &str =
-    "call.started,call.ringing,call.answered,call.ended,call.refused,transfer.updated";
 
 /// Calls of an org.
 #[derive(Debug, clap::Subcommand)]
@@ -43,84 +40,86 @@ impl Command {
         let Self::Follow {
             call, target, json, ..
         } = self;
-        let session = target.open(config, Intent::Reads).await?;
-        let followed = follow(&session, call.as_deref(), json).await;
-        session.close().await;
+        let session = Arc::new(target.open(config, Intent::Reads).await?);
+        let followed = follow_call(&session, call.as_deref(), json).await;
+        session.close_shared().await;
         followed
     }
 }
 
-async fn follow(session: &Session, named: Option<&str>, is_json: bool) -> Result<(), Failure> {
+async fn follow_call(
+    session: &Arc<Session>,
+    named: Option<&str>,
+    is_json: bool,
+) -> Result<(), Failure> {
     let calls = List::new("/phone/calls", "call");
     let id = match named {
         Some(named) => names::find(session, &calls, named).await?,
         None => names::last(session, &calls).await?,
     };
 
-    // The stream is open before the record is read, so that no event falls between them.
-    let mut events = EventStream::open(session, Some(TYPES), None).await?;
-    let record = session.json(&format!("/phone/calls/{id}")).await?;
-    let mut printed = Printed {
-        session,
-        decisions: 0,
+    let selection = EventSelection {
+        types: Some(OF_CALLS.to_owned()),
+        since: None,
+    };
+    let mut steps = CallSteps {
+        call: FollowedCall::new(Arc::clone(session), id),
         is_json,
     };
-    printed.new_decisions(&id).await;
-    // The stream brings no event of a call that had ended before it was opened.
-    if !record["ended_at"].is_null() {
-        let end = json!({"type": "call.ended", "timestamp": record["ended_at"], "data": record});
-        printed.event(&end);
-        return Ok(());
-    }
-
-    loop {
-        let event = events.expect_next().await?;
-        if event["data"]["call_id"] != id {
-            continue;
-        }
-        printed.new_decisions(&id).await;
-        printed.event(&event);
-        if matches!(event["type"].as_str(), Some("call.ended" | "call.refused")) {
-            return Ok(());
-        }
-    }
+    follow(session, selection, None, &mut steps, Within::Command).await
 }
 
-/// Printer of a followed call; it counts the decisions that it has printed.
-struct Printed<'s> {
-    session: &'s Session,
-    decisions: usize,
+/// Rows of one call: its events, with the decisions of its trace between them.
+struct CallSteps {
+    call: FollowedCall,
     is_json: bool,
 }
 
-impl Printed<'_> {
-    fn event(&self, event: &Value) {
-        print(&match self.is_json {
-            true => event.to_string(),
-            false => event::line(event),
-        });
+impl CallSteps {
+    /// Returns the decisions of the trace that are new. Without traces there are none.
+    async fn decisions(&mut self) -> Vec<String> {
+        // Items count as read once they were returned, so the next event makes up for a failed read.
+        let items = self.call.new_items().await.unwrap_or_default();
+        let decisions = items.iter().filter(|item| item["type"] == "decision");
+        let line = |decision: &Value| match self.is_json {
+            true => decision.to_string(),
+            false => decision_row(self.call.id(), decision),
+        };
+        decisions.map(line).collect()
     }
 
-    /// Prints the decisions of the trace that are new. Without traces there are none.
-    async fn new_decisions(&mut self, call: &str) {
-        let path = format!("/phone/calls/{call}/trace");
-        // `decisions` counts those printed, so the next event makes up for a failed read.
-        let Ok(trace) = self.session.json(&path).await else {
-            return;
-        };
+    async fn steps(&self, event: &Value) -> Vec<String> {
+        match self.is_json {
+            true => vec![event.to_string()],
+            false => self.call.rows(event).await,
+        }
+    }
+}
 
-        let items = trace["items"].as_array().map_or(&[][..], Vec::as_slice);
-        let decisions = items.iter().filter(|item| item["type"] == "decision");
+impl FollowFormat for CallSteps {
+    async fn catch_up(&mut self) -> Result<FollowedLines, Failure> {
+        let record = self.call.record().await?;
+        let mut lines = self.decisions().await;
+        if record["ended_at"].is_null() {
+            return Ok(lines.into());
+        }
 
-        for decision in decisions.skip(self.decisions) {
-            self.decisions += 1;
-            print(&match self.is_json {
-                true => decision.to_string(),
-                false => {
-                    let of = |name: &str| decision[name].as_str().unwrap_or_default();
-                    format!("{}  * {}", of("at"), printable(of("text")))
-                }
-            });
+        // The stream brings no event of a call that had ended before it was opened.
+        let end = json!({"type": "call.ended", "timestamp": record["ended_at"], "data": record});
+        lines.extend(self.steps(&end).await);
+        Ok(FollowedLines::last(lines))
+    }
+
+    async fn take_event(&mut self, event: &Value) -> Result<FollowedLines, Failure> {
+        if !self.call.is_subject_of(event) {
+            return Ok(FollowedLines::default());
+        }
+
+        let mut lines = self.decisions().await;
+        lines.extend(self.steps(event).await);
+        match event["type"].as_str() {
+            Some("call.ended" | "call.refused") => Ok(FollowedLines::last(lines)),
+            Some(_) | None => Ok(lines.into()),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `trunkline event`: the org's events as they happen, a line each.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use trunkline_sip::header::text::printable;
 
 use super::Failure;
-use super::event_stream::EventStream;
-use super::output::print;
-use super::session::{Intent, Session};
+use super::event_stream::EventSelection;
+use super::follow::{FollowFormat, FollowedLines, Within, follow};
+use super::session::Intent;
 use super::target::Target;
 use crate::config::Config;
 
@@ -42,38 +44,35 @@ impl Command {
             since,
             count,
             target,
-            json,
+            json: is_json,
         } = self;
-        let session = target.open(config, Intent::Reads).await?;
-        let followed = follow(&session, types.as_deref(), since.as_deref(), count, json).await;
-        session.close().await;
+        let session = Arc::new(target.open(config, Intent::Reads).await?);
+        let selection = EventSelection { types, since };
+        let mut lines = EventLines { is_json };
+        let followed = follow(&session, selection, count, &mut lines, Within::Command).await;
+        session.close_shared().await;
         followed
     }
 }
 
-async fn follow(
-    session: &Session,
-    types: Option<&str>,
-    since: Option<&str>,
-    count: Option<u32>,
+/// A line for each event of any type.
+struct EventLines {
     is_json: bool,
-) -> Result<(), Failure> {
-    let mut stream = EventStream::open(session, types, since).await?;
-    let mut left = count.unwrap_or(u32::MAX);
-    while left > 0 {
-        let event = stream.expect_next().await?;
-        left -= u32::from(count.is_some());
-        print(&if is_json {
+}
+
+impl FollowFormat for EventLines {
+    async fn take_event(&mut self, event: &Value) -> Result<FollowedLines, Failure> {
+        let line = if self.is_json {
             event.to_string()
         } else {
-            line(&event)
-        });
+            line(event)
+        };
+        Ok(vec![line].into())
     }
-    Ok(())
 }
 
 /// Line for people: time, type, and those fields of the object that are a text, a number or a flag.
-pub(super) fn line(event: &Value) -> String {
+fn line(event: &Value) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => printable(text).to_string(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {

@@ -76,7 +76,16 @@ pub(super) fn print_table(columns: &[&str], rows: &[Vec<String>]) {
 
 /// Writes to standard output; a closed pipe is no failure of the command.
 pub(super) fn print(text: &str) {
-    let _ = writeln!(io::stdout(), "{text}");
+    // A command whose output has an end comes to it in any case. Only one without ([`try_print`]) needs to learn of this.
+    let _ = try_print(text);
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// [`io::ErrorKind::BrokenPipe`] once nobody reads it any more, or the disk is full.
+pub(super) fn try_print(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
 }
 
 pub(super) fn json(value: &impl Serialize) -> String {

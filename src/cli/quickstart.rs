@@ -4,13 +4,13 @@
 //! Each object is looked up before it is created, so that a second run, or one after a crash, finds the objects of the
 //! first. Keys are kept, sealed, to be shown again.
 
-mod calls;
 mod instructions;
 mod keys;
 mod qr;
 mod result;
 
 use std::io::{ErrorKind, IsTerminal as _, stdout};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -25,10 +25,13 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
+use super::call_rows::CallRows;
+use super::event_stream::{EventSelection, OF_CALLS};
+use super::follow::{Within, follow};
 use super::serve::{self, PublicAddresses};
-use super::session::running_sip;
+use super::session::{Session, running_sip};
 use super::{Failure, now, output, startup};
-use crate::api::{SCOPES, create_partner_key, operators_login_link, token};
+use crate::api::{self, SCOPES, create_partner_key, operators_login_link, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
@@ -95,36 +98,58 @@ impl Command {
                     reachable.sip = vec![sip];
                 }
                 let made = make(config, &store, &reachable, &given).await?;
-                let seq = store.read(events::position).await?;
+                let selection = later_events(&store, made.org_id).await?;
                 print(config, &made, json)?;
-
-                if !self.no_serve && !json {
-                    // The daemon that runs already takes the calls.
-                    tokio::select! {
-                        () = calls::print(store.clone(), made.org_id, seq) => {}
-                        _ = tokio::signal::ctrl_c() => {}
-                    }
-                }
                 store.close().await;
-                Ok(())
+                if self.no_serve || json {
+                    return Ok(());
+                }
+
+                // The daemon that runs already takes the calls.
+                let session = Session::over_socket(config.data_dir.join(api::SOCKET));
+                print_calls(session, made.org_id, selection, Within::Command).await
             });
         }
 
-        serve::run(config, async |store, directory, reachable| {
+        serve::run(config, async |store, directory, api, reachable| {
             // For later commands and starts: this run already has these settings in memory.
             write(config)?;
             let config = &startup::with_known_realm(config, store).await?;
             let made = make(config, store, reachable, &given).await?;
             admitted(directory, &made.trunk.auth_username).await;
-            // Before the text is printed, since its reader may call as soon as it is there.
-            let seq = store.read(events::position).await?;
+            let selection = later_events(store, made.org_id).await?;
             print(config, &made, json)?;
             if !json {
-                tokio::spawn(calls::print(store.clone(), made.org_id, seq));
+                let session = Session::of_daemon(api.clone());
+                // It ends with the daemon, or when nobody reads the output any more.
+                tokio::spawn(print_calls(session, made.org_id, selection, Within::Daemon));
             }
             Ok(())
         })
     }
+}
+
+/// Events of calls from now on. They are chosen before the text is printed, since its reader may call as soon as it is there.
+async fn later_events(store: &Store, org: Uuid) -> Result<EventSelection, Failure> {
+    let newest = store.read(move |tx| events::newest(tx, org)).await?;
+    Ok(EventSelection {
+        types: Some(OF_CALLS.to_owned()),
+        // An org without events yet: all.
+        since: Some(newest.map_or_else(|| "0".to_owned(), |id| id.to_string())),
+    })
+}
+
+/// Prints the org's calls, a row for each step.
+async fn print_calls(
+    mut session: Session,
+    org: Uuid,
+    selection: EventSelection,
+    within: Within,
+) -> Result<(), Failure> {
+    session.choose(org);
+    let session = Arc::new(session);
+    let mut rows = CallRows::new(Arc::clone(&session));
+    follow(&session, selection, None, &mut rows, within).await
 }
 
 /// Networks of PBXs on this machine and its LAN; `None` if the operator lists some.

@@ -46,7 +46,7 @@ pub(super) struct Command {}
 
 impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
-        run(config, async |_, _, _| Ok(()))
+        run(config, async |_, _, _, _| Ok(()))
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) struct PublicAddresses {
 /// Runs the daemon to its end. `ready` is called once everything answers; if it fails, the daemon ends without draining.
 pub(super) fn run(
     config: &Config,
-    ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
+    ready: impl AsyncFnOnce(&Store, &Directory, &Api, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let _log = telemetry::start_logging(&config.log);
     for removed in &config.removed {
@@ -91,7 +91,7 @@ pub(super) fn run(
 async fn serve(
     config: &Config,
     descriptors: DescriptorShares,
-    ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
+    ready: impl AsyncFnOnce(&Store, &Directory, &Api, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| {
         Failure::Startup(format!(
@@ -210,7 +210,7 @@ async fn serve(
     announce(&config, &reachable, &media_addresses);
     warn(&config, &directory);
 
-    let outcome = match ready(&store, &directory, &reachable).await {
+    let outcome = match ready(&store, &directory, &api, &reachable).await {
         Ok(()) => {
             supervisor::ready();
             ends.next().await;

@@ -65,7 +65,8 @@ enum Transport {
     Socket(PathBuf),
     InProcess {
         router: Router,
-        store: Store,
+        /// Store to be closed with the session; `None` if it is the daemon's.
+        store: Option<Store>,
     },
 }
 
@@ -180,9 +181,27 @@ impl Session {
         // As the control socket does with the uid of its peer: the audit log names the user who ran the command.
         let router = api::router_of_operator(api, rustix::process::geteuid().as_raw());
         Ok(Self {
-            transport: Transport::InProcess { router, store },
+            transport: Transport::InProcess {
+                router,
+                store: Some(store),
+            },
             org: None,
         })
+    }
+
+    /// The API that this process serves, as its operator.
+    pub(super) fn of_daemon(api: Api) -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        Self::on(api::router_of_operator(api, uid))
+    }
+
+    /// Connection to a router of this process, which lives on without it.
+    pub(super) const fn on(router: Router) -> Self {
+        let store = None;
+        Self {
+            transport: Transport::InProcess { router, store },
+            org: None,
+        }
     }
 
     /// Sends requests in the name of this org from now on.
@@ -475,11 +494,20 @@ impl Session {
         serde_json::from_str(&text).map_err(|_| self.failed(NOT_TRUNKLINE))
     }
 
+    /// Ends a session that was shared, if this is its last handle.
+    pub(super) async fn close_shared(self: Arc<Self>) {
+        if let Some(session) = Arc::into_inner(self) {
+            session.close().await;
+        }
+    }
+
     /// Ends the session; work in this process is on disk then.
     pub(super) async fn close(self) {
         if let Transport::InProcess { store, router } = self.transport {
             drop(router);
-            store.close().await;
+            if let Some(store) = store {
+                store.close().await;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `trunkline webhook listen`: sends the org's events to an address of your own, signed as the daemon signs them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,9 +9,9 @@ use axum::http::{Request, Uri};
 use serde_json::{Value, json};
 use trunkline_store::Password;
 
-use super::event_stream::EventStream;
-use super::output::print;
-use super::session::{HttpClient, Intent, Session, chain, http_client};
+use super::event_stream::EventSelection;
+use super::follow::{FollowFormat, FollowedLines, Within, follow};
+use super::session::{HttpClient, Intent, chain, http_client};
 use super::target::Target;
 use super::{Failure, now};
 use crate::config::Config;
@@ -65,55 +66,56 @@ impl Command {
             target,
             json,
         } = self;
-        let forwarder = Forwarder {
+        let mut forwarder = Forwarder {
             to: forward_to,
             secret: secret.map_or_else(webhooks::new_secret, Password::new),
             client: http_client(),
+            is_json: json,
+            has_begun: false,
         };
 
-        let session = target.open(config, Intent::Reads).await?;
-        let forwarded = forwarder.run(&session, types.as_deref(), count, json).await;
-        session.close().await;
+        let session = Arc::new(target.open(config, Intent::Reads).await?);
+        let selection = EventSelection { types, since: None };
+        let within = Within::Command;
+        let forwarded = follow(&session, selection, count, &mut forwarder, within).await;
+        session.close_shared().await;
         forwarded
     }
 }
 
-/// Sender of events to one receiver.
+/// Sender of events to one receiver. It prints each answer.
 struct Forwarder {
     to: Uri,
     secret: Password,
     client: HttpClient,
+    is_json: bool,
+    /// True once the secret was printed.
+    has_begun: bool,
 }
 
 /// Answer of a receiver: its status and the milliseconds until then, or why there is none.
 type Forwarded = Result<(u16, u128), String>;
 
-impl Forwarder {
-    /// Forwards events, `count` of them at most, and prints each answer.
-    async fn run(
-        &self,
-        session: &Session,
-        types: Option<&str>,
-        count: Option<u32>,
-        is_json: bool,
-    ) -> Result<(), Failure> {
-        let mut events = EventStream::open(session, types, None).await?;
+impl FollowFormat for Forwarder {
+    async fn catch_up(&mut self) -> Result<FollowedLines, Failure> {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return Ok(FollowedLines::default());
+        }
         let secret = self.secret.reveal();
-        print(&match is_json {
+        let line = match self.is_json {
             true => json!({"secret": secret}).to_string(),
             false => format!("Events are sent to {}, signed with {secret}", self.to),
-        });
-
-        let mut left = count.unwrap_or(u32::MAX);
-        while left > 0 {
-            let event = events.expect_next().await?;
-            left -= u32::from(count.is_some());
-            let outcome = self.forward(&event).await;
-            print(&line(&event, &outcome, is_json));
-        }
-        Ok(())
+        };
+        Ok(vec![line].into())
     }
 
+    async fn take_event(&mut self, event: &Value) -> Result<FollowedLines, Failure> {
+        let outcome = self.forward(event).await;
+        Ok(vec![line(event, &outcome, self.is_json)].into())
+    }
+}
+
+impl Forwarder {
     async fn forward(&self, event: &Value) -> Forwarded {
         // One text is signed and sent: a receiver verifies the signature over the octets that it gets.
         let body = event.to_string();

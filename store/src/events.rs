@@ -156,6 +156,16 @@ pub fn position(tx: &mut Tx) -> Result<i64, Error> {
     Ok(seq)
 }
 
+/// Returns the id of the org's newest event; `None` if it has none.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn newest(tx: &mut Tx, org: Uuid) -> Result<Option<Uuid>, Error> {
+    let sql = "SELECT id FROM events WHERE org_id = $1 ORDER BY seq DESC LIMIT 1";
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org])?;
+    Ok(row.map(|(id,)| id))
+}
+
 /// Returns the number of the org's event of this id; `None` if it doesn't exist or has been pruned.
 ///
 /// # Errors

@@ -53,6 +53,9 @@ pub struct StoredAnswer {
     pub text: String,
     /// `text` is a refusal's sentence.
     pub refusal: bool,
+    /// The `ETag`; `None` for an answer that shows no object with a version.
+    #[serde(default)]
+    pub etag: Option<String>,
 }
 
 /// State of a request.

@@ -1,5 +1,5 @@
 //! Names of an org's objects: looked up by ids, or found by a part of the name. Both serve people: a list of calls that shows its agents, and a choice
-//! among more agents than a page has.
+//! among more agents than a page has. A part is searched among the newest objects alone, a whole name among all.
 
 use uuid::Uuid;
 
@@ -67,6 +67,25 @@ impl NamedKind {
             }
         }
     }
+
+    /// Returns the query that reads those of an org with this name, from an index. For both databases `lower` changes ASCII letters; which others it
+    /// changes, differs.
+    const fn by_name(self) -> &'static str {
+        match self {
+            Self::Agent => {
+                "SELECT id, name FROM agents WHERE org_id = $1 AND lower(name) = lower($2) LIMIT $3"
+            }
+            Self::Destination => {
+                "SELECT id, name FROM destinations WHERE org_id = $1 AND name_folded = $2 LIMIT $3"
+            }
+            Self::Number => {
+                "SELECT id, number AS name FROM numbers WHERE org_id = $1 AND number = $2 LIMIT $3"
+            }
+            Self::OutboundTrunk => {
+                "SELECT id, name FROM outbound_trunks WHERE org_id = $1 AND lower(name) = lower($2) LIMIT $3"
+            }
+        }
+    }
 }
 
 /// Name of one object.
@@ -81,6 +100,8 @@ from_row!(ObjectName { id, name });
 
 /// Objects of a kind that are searched, the newest first: as many numbers as an org may have by default.
 const SEARCHED: u32 = 10_000;
+/// Objects of one name that are found.
+const SAME_NAMED: u32 = 100;
 
 /// Returns the names of the org's objects of these kinds among these ids, each with its kind.
 ///
@@ -105,22 +126,49 @@ pub fn of_ids(
     Ok(names)
 }
 
-/// Returns the names of the org's newest 10,000 objects of each of these kinds.
+/// Returns the names of the org's objects of these kinds that may have this text: the newest 10,000 of each kind, and those of any age whose whole name
+/// it is.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn newest(
+pub fn searched(
     tx: &mut Tx,
     org: Uuid,
     kinds: &[NamedKind],
+    text: &str,
 ) -> Result<Vec<(NamedKind, ObjectName)>, Error> {
     tx.snapshot()?;
     let mut names = Vec::new();
     for kind in kinds {
-        let objects: Vec<ObjectName> = tx.all(kind.all(), &[&org, &SEARCHED])?;
-        names.extend(objects.into_iter().map(|object| (*kind, object)));
+        let newest: Vec<ObjectName> = tx.all(kind.all(), &[&org, &SEARCHED])?;
+        let mut named = of_name(tx, org, *kind, text.trim())?;
+        named.retain(|object| !newest.iter().any(|known| known.id == object.id));
+
+        let objects = newest.into_iter().chain(named);
+        names.extend(objects.map(|object| (*kind, object)));
     }
     Ok(names)
+}
+
+/// Returns the org's objects of a kind with this name in any case. Of letters beyond ASCII these cases are found: as given, all small, all capital.
+fn of_name(tx: &mut Tx, org: Uuid, kind: NamedKind, name: &str) -> Result<Vec<ObjectName>, Error> {
+    let mut spellings = vec![name.to_lowercase()];
+    if !name.is_ascii() {
+        spellings.extend([name.to_owned(), name.to_uppercase()]);
+    }
+    spellings.sort_unstable();
+    spellings.dedup();
+
+    let mut objects: Vec<ObjectName> = Vec::new();
+    for spelling in spellings.iter().filter(|spelling| !spelling.is_empty()) {
+        let spelt: Vec<ObjectName> = tx.all(kind.by_name(), &[&org, spelling, &SAME_NAMED])?;
+        for object in spelt {
+            if !objects.contains(&object) {
+                objects.push(object);
+            }
+        }
+    }
+    Ok(objects)
 }
 
 /// Returns those whose names have this text in any case, in alphabetical order and those that begin with it first. SQLite compares only ASCII in any
@@ -142,4 +190,35 @@ pub fn with_text(
         (is_within, name).cmp(&(other_within, other))
     });
     found.into_iter().map(|(.., object)| object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_whole_name_is_looked_up_in_an_index() {
+        let database = Connection::open_in_memory().unwrap();
+        let schema = include_str!("../../migrations/sqlite/0001_schema.sql");
+        database.execute_batch(schema).unwrap();
+
+        for (kind, searched) in [
+            (NamedKind::Agent, "agents_named (org_id=? AND <expr>=?)"),
+            (NamedKind::Destination, "(org_id=? AND name_folded=?)"),
+            (NamedKind::Number, "(org_id=? AND number=?)"),
+            (
+                NamedKind::OutboundTrunk,
+                "outbound_trunks_named (org_id=? AND <expr>=?)",
+            ),
+        ] {
+            let explained = format!("EXPLAIN QUERY PLAN {}", kind.by_name());
+            let mut explained = database.prepare(&explained).unwrap();
+            let mut rows = explained.raw_query();
+            let row = rows.next().unwrap().unwrap();
+            let step: String = row.get("detail").unwrap();
+            assert!(step.ends_with(searched), "{step}");
+        }
+    }
 }

@@ -51,6 +51,8 @@ async fn the_same_request_again_is_answered_the_same() {
     assert_eq!((again.status, &again.text), (201, &first.text));
     assert_eq!(again.header("Content-Type"), Some("application/json"));
     assert_ne!(again.header("X-Request-Id"), first.header("X-Request-Id"));
+    assert!(first.header("ETag").is_some());
+    assert_eq!(again.header("ETag"), first.header("ETag"));
     assert_eq!(destinations(&api, &tenant).await, 1);
 
     // A day later the key has expired: the request is new, and its name is taken.

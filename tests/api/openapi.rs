@@ -141,6 +141,11 @@ fn every_operation_says_who_may_ask_and_what_may_come() {
                 ["post", "put", "patch"].contains(&&**method),
                 "{name}: body"
             );
+            // Generators make one function of an operation, which sends one form.
+            if let Some(forms) = operation.pointer("/requestBody/content") {
+                let forms = forms.as_object().expect("media types");
+                assert_eq!(forms.len(), 1, "{name}: {forms:?}");
+            }
         }
     }
 }

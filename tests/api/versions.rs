@@ -336,3 +336,40 @@ async fn who_has_an_answer_already_gets_no_second_one() {
     assert_eq!(answer.with(200)["outbound_trunk"]["name"], "Another");
     assert_eq!(scene.tag(&agent).await, of_agent);
 }
+
+/// A strong tag names octets, so the packed answer has another than the plain one. A client goes on with either, whatever it takes next.
+#[tokio::test]
+async fn an_answer_in_gzip_has_a_tag_of_its_own() {
+    let scene = Scene::new().await;
+    let message = "Hello. ".repeat(200);
+    let agent = format!("/phone/{}", scene.agent);
+    let greeting = json!({"first_message": message});
+    let changed = scene.change(("PATCH", &agent, &greeting), "*").await;
+    changed.with(200);
+
+    let packed = scene.get(&agent, &[("Accept-Encoding", "gzip")]).await;
+    let (plain, packed) = (
+        scene.tag(&agent).await,
+        packed.header("ETag").expect("a version").to_owned(),
+    );
+    assert_eq!(packed, format!("{}-gzip\"", plain.trim_end_matches('"')));
+
+    for coding in ["identity", "gzip"] {
+        for known in [&plain, &packed] {
+            let headers = [("Accept-Encoding", coding), ("If-None-Match", known)];
+            let answer = scene.get(&agent, &headers).await;
+            assert_eq!(
+                (answer.status, &*answer.text),
+                (304, ""),
+                "{coding} {known}"
+            );
+            assert_eq!(answer.header("ETag"), Some(&**known), "{coding}");
+        }
+    }
+
+    let named = json!({"name": "Bea"});
+    let done = scene.change(("PATCH", &agent, &named), &packed).await;
+    done.with(200);
+    let outdated = scene.change(("PATCH", &agent, &named), &packed).await;
+    outdated.with(412);
+}

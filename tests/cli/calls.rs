@@ -2,12 +2,17 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use trunkline_testkit::process::{Deadline, Process, trunkline};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer, Turned};
 use trunkline_testkit::shell::{Shell, text};
 use trunkline_testkit::{Daemon, DaemonSetup, Runtime, assert_handed_over, tools};
+
+/// Longer than any step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a command on the daemon's control socket, which must succeed; returns its JSON.
 fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
@@ -82,7 +87,7 @@ fn a_call_is_followed_held_and_transferred() {
     let again = daemon.setup.output(&["call", "follow", &call]);
     let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert!(
-        again.status.success() && printed.contains("call.ended"),
+        again.status.success() && printed.contains("ended by the "),
         "{again:?}"
     );
 }
@@ -134,6 +139,40 @@ fn a_number_is_dialled_and_hung_up_on() {
     run(&daemon, &["call", "hangup", "--last"]);
     callee.finish();
     assert_eq!(daemon.record()["status"], "completed");
+}
+
+/// A follower's process, and the first line that it has printed.
+fn followed(daemon: &Daemon, arguments: &[&str]) -> (Process, BufReader<ChildStdout>) {
+    let mut command = daemon.setup.program(&trunkline().display().to_string());
+    let command = command.args(arguments).stdout(Stdio::piped());
+    let mut process = Process::start("follower", command);
+    let mut printed = BufReader::new(process.stdout());
+    let mut line = String::new();
+    printed.read_line(&mut line).expect("a line");
+    assert!(line.contains("key.revoked"), "{line}");
+    (process, printed)
+}
+
+#[test]
+fn a_follower_ends_when_it_is_interrupted_or_nobody_reads_it() {
+    let daemon = DaemonSetup::new().serve();
+    let revoke = || {
+        run(&daemon, &["key", "create", "--name", "CI"]);
+        run(&daemon, &["key", "delete", "CI", "--yes"]);
+    };
+    revoke();
+
+    let arguments = ["event", "follow", "--since", "0", "--types", "key.revoked"];
+    let (mut interrupted, _printed) = followed(&daemon, &arguments);
+    interrupted.signal("INT");
+    let ended = interrupted.wait(Deadline::after(PATIENCE));
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+
+    let (mut unread, printed) = followed(&daemon, &arguments);
+    drop(printed);
+    revoke();
+    let ended = unread.wait(Deadline::after(PATIENCE));
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
 /// Takes one request, answers 204, and returns it.

@@ -99,6 +99,7 @@ pub(crate) fn kept() -> StoredAnswer {
         status: 201,
         text: "{\"a\":1}".to_owned(),
         refusal: false,
+        etag: None,
     }
 }
 

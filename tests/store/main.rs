@@ -32,6 +32,7 @@ mod handoff_contacts;
 mod handoffs;
 mod idempotency;
 mod keys;
+mod names;
 mod node_commands;
 mod number_codes;
 mod projection;

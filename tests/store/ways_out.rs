@@ -58,7 +58,7 @@ fn named(name: &str) -> OutboundTrunkChange {
     }
 }
 
-fn desk(name: &str) -> NewDestination {
+pub(crate) fn desk(name: &str) -> NewDestination {
     NewDestination {
         name: name.to_owned(),
         target: TransferTarget::Sip("sip:desk@pbx.example.com".into()),

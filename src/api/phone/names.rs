@@ -25,7 +25,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         "Names of agents, numbers, trunks and destinations, by their ids or by a part of the name",
         |op| {
             let ids = json!({"type": "string", "pattern": IDS_PATTERN});
-            op.note("Those names come first that begin with `search`. Ids of no object of the org are left out; without `ids` the newest 10,000 objects of each kind are searched.")
+            op.note("Those names come first that begin with `search`. Ids of no object of the org are left out; without `ids` the newest 10,000 objects of each kind are searched, and all for one whose whole name is `search`.")
                 .query("ids", ids, "Only these objects: up to 100 ids, separated by commas.")
                 .query("kind", json!({"type": "string", "enum": NamedKind::ALL.map(NamedKind::as_str)}), "Only objects of this kind.")
                 .query("search", text_schema(), "Only names with this text, in any case.")
@@ -90,7 +90,7 @@ async fn list(
     let found = api.read_of(org, move |tx| {
         let objects = match ids {
             Some(ids) => names::of_ids(tx, org, &kinds, &ids)?,
-            None => names::newest(tx, org, &kinds)?,
+            None => names::searched(tx, org, &kinds, &search)?,
         };
         Ok(names::with_text(objects, &search))
     });

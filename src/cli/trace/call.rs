@@ -73,12 +73,6 @@ impl CallLine {
         }
     }
 
-    /// Takes over the id of a call of the list.
-    pub(super) fn take_id(&mut self, call: &Value) {
-        let id = call["id"].as_str().and_then(|id| api::id_of(id).ok());
-        self.id = id.unwrap_or(self.id);
-    }
-
     /// Applies an object of the API: a call of the list, or the data of a call's event.
     pub(super) fn update(&mut self, call: &Value) {
         let text = |name: &str| shown(&call[name]);

@@ -1,10 +1,9 @@
 //! `trunkline trace`: follows calls on a screen, from their list to the messages of one, or prints them as lines.
 //!
-//! Calls come by the event stream (`feed`), which costs an org none of its requests. `state` takes keys and events and is
-//! pure, `view` draws it, `screen` has the terminal; `plain` prints lines where there is none.
+//! Calls come by the event stream, which costs an org none of its requests. `state` takes keys and events and is
+//! pure, `view` draws it, `screen` has the terminal; `plain` has the lines that are printed where there is none.
 
 mod call;
-mod feed;
 mod filter;
 mod plain;
 mod save;
@@ -20,6 +19,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::event_stream::{EventSelection, OF_CALLS};
+use super::follow::{FollowFormat, Within, follow, print_once};
 use super::names::{self, List};
 use super::output::print;
 use super::session::{Intent, Session, encoded};
@@ -28,7 +29,7 @@ use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;
 use filter::{Field, Filter};
-use plain::ItemPrinter;
+use plain::{CallItems, CallList, ItemPrinter};
 
 /// Calls of the list that are shown at the start.
 const PAGE: &str = "100";
@@ -98,9 +99,7 @@ impl Command {
             let session = Arc::new(self.target.open(config, Intent::Reads).await?);
             let outcome = self.run_in(&session).await;
             // Feed and requests have been stopped by now, so this is the last handle.
-            if let Some(session) = Arc::into_inner(session) {
-                session.close().await;
-            }
+            session.close_shared().await;
             outcome
         })
     }
@@ -120,14 +119,32 @@ impl Command {
         if self.is_plain() {
             return match call {
                 Some(call) => {
-                    let mut printer = ItemPrinter::new(self.messages);
-                    plain::follow_one(session, call, self.once, &mut printer, self.json).await
+                    let printer = ItemPrinter::new(self.messages);
+                    let mut items = CallItems::new(session, call, printer, self.json);
+                    self.print(session, &mut items).await
                 }
-                None if self.once => plain::list(session, &path, &filter, self.json).await,
-                None => plain::watch(session, &path, &filter, self.json).await,
+                None => {
+                    let mut list = CallList::new(Arc::clone(session), path, filter, self.json);
+                    self.print(session, &mut list).await
+                }
             };
         }
         screen::run(session, &path, filter, call).await
+    }
+
+    async fn print(
+        &self,
+        session: &Arc<Session>,
+        format: &mut impl FollowFormat,
+    ) -> Result<(), Failure> {
+        if self.once {
+            return print_once(format).await;
+        }
+        let selection = EventSelection {
+            types: Some(OF_CALLS.to_owned()),
+            since: None,
+        };
+        follow(session, selection, None, format, Within::Command).await
     }
 
     /// Returns the one call that is asked for.

@@ -8,10 +8,11 @@ use trunkline_sip::header::text::printable;
 use uuid::Uuid;
 
 use super::call::{CallLine, CallTable, MAX_CALLS};
-use super::feed::{Feed, News};
 use super::filter::{Filter, Names};
+use crate::api;
 use crate::cli::Failure;
-use crate::cli::output::print;
+use crate::cli::call_rows::FollowedCall;
+use crate::cli::follow::{FollowFormat, FollowedLines};
 use crate::cli::session::Session;
 
 /// Interval between two reads of a followed call's messages: by the control socket, and with a key, whose requests count against its org's limit.
@@ -19,82 +20,59 @@ use crate::cli::session::Session;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL_WITH_KEY: Duration = Duration::from_secs(15);
 
-/// Prints the calls of the list that match.
-pub(super) async fn list(
-    session: &Session,
-    path: &str,
-    filter: &Filter,
+/// Calls of a list that match, a line for each and another when its state changes.
+pub(super) struct CallList {
+    session: Arc<Session>,
+    path: String,
+    filter: Filter,
     is_json: bool,
-) -> Result<(), Failure> {
-    let shown = session.json(path).await?;
-    let calls = shown["items"].as_array().map_or(&[][..], Vec::as_slice);
-    // The API lists the newest first; a log prints it last.
-    for call in calls.iter().rev() {
-        let mut line = CallLine::default();
-        line.take_id(call);
-        line.update(call);
-        if filter.matches(&line, &Names::new()) {
-            print(&match is_json {
-                true => call.to_string(),
-                false => text_of(&line),
-            });
+    table: CallTable,
+    printed: Printed,
+}
+
+impl CallList {
+    pub(super) fn new(session: Arc<Session>, path: String, filter: Filter, is_json: bool) -> Self {
+        Self {
+            session,
+            path,
+            filter,
+            is_json,
+            table: CallTable::default(),
+            printed: Printed::default(),
         }
     }
-    Ok(())
-}
 
-/// Prints the list, and a line for each change of a call after it.
-pub(super) async fn watch(
-    session: &Arc<Session>,
-    path: &str,
-    filter: &Filter,
-    is_json: bool,
-) -> Result<(), Failure> {
-    let mut feed = Feed::start(Arc::clone(session));
-    let outcome = follow_all(&mut feed, session, path, filter, is_json).await;
-    feed.stop().await;
-    outcome
-}
-
-async fn follow_all(
-    feed: &mut Feed,
-    session: &Session,
-    path: &str,
-    filter: &Filter,
-    is_json: bool,
-) -> Result<(), Failure> {
-    let (mut table, mut printed) = (CallTable::default(), Printed::default());
-
-    loop {
-        match feed.next().await {
-            // The stream is open before the list is read, so that no change falls between them.
-            News::Open { is_resumed: false } => {
-                let shown = session.json(path).await?;
-                let calls = shown["items"].as_array().map_or(&[][..], Vec::as_slice);
-                table.take_list(calls);
-                let found = calls.iter().rev().filter_map(|call| {
-                    let id = call["id"].as_str().and_then(|id| id.parse().ok())?;
-                    Some((call, table.one(id)?))
-                });
-                for (call, line) in found {
-                    printed.show(line, filter, || is_json.then(|| call.clone()));
-                }
-            }
-            News::Open { is_resumed: true } => {}
-
-            News::Event(event) => {
-                let changed = table.take_event(&event).and_then(|id| table.one(id));
-                if let Some(line) = changed {
-                    printed.show(line, filter, || is_json.then(|| object_of(&event)));
-                }
-            }
-
-            News::Lost { fault, pause } => {
-                let seconds = pause.as_secs();
-                eprintln!("trunkline: {fault}: trying again in {seconds} s");
-            }
-            News::Refused(failure) => return Err(failure),
+    /// Returns the line of a call whose state is new, or the object instead.
+    fn line(&mut self, id: Uuid, object: impl FnOnce() -> Value) -> Option<String> {
+        let line = self.table.one(id)?;
+        if !self.filter.matches(line, &Names::new()) || !self.printed.is_new(line) {
+            return None;
         }
+        Some(match self.is_json {
+            true => object().to_string(),
+            false => text_of(line),
+        })
+    }
+}
+
+impl FollowFormat for CallList {
+    async fn catch_up(&mut self) -> Result<FollowedLines, Failure> {
+        let list = self.session.json(&self.path).await?;
+        let calls = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        self.table.take_list(calls);
+
+        // The API lists the newest first; a log prints it last.
+        let lines = calls.iter().rev().filter_map(|call| {
+            let id = call["id"].as_str().and_then(|id| api::id_of(id).ok())?;
+            self.line(id, || call.clone())
+        });
+        Ok(lines.collect::<Vec<_>>().into())
+    }
+
+    async fn take_event(&mut self, event: &Value) -> Result<FollowedLines, Failure> {
+        let changed = self.table.take_event(event);
+        let line = changed.and_then(|id| self.line(id, || object_of(event)));
+        Ok(Vec::from_iter(line).into())
     }
 }
 
@@ -103,20 +81,21 @@ async fn follow_all(
 struct Printed(std::collections::HashMap<Uuid, (String, String)>);
 
 impl Printed {
-    /// Prints a call whose state is new: a line, or the object instead.
-    fn show(&mut self, line: &CallLine, filter: &Filter, object: impl FnOnce() -> Option<Value>) {
+    /// Returns true, once, for a state of a call.
+    fn is_new(&mut self, line: &CallLine) -> bool {
         let transfer = line.transfer.as_ref();
         let transfer = transfer.map(|transfer| transfer.state.clone());
         let state = (line.status.clone(), transfer.unwrap_or_default());
-        if !filter.matches(line, &Names::new()) || self.0.get(&line.id) == Some(&state) {
-            return;
+        if self.0.get(&line.id) == Some(&state) {
+            return false;
         }
+
         // The map is bounded: once full it is cleared, and the next change of an old call is printed as if the call were new.
         if self.0.len() >= MAX_CALLS {
             self.0.clear();
         }
         self.0.insert(line.id, state);
-        print(&object().map_or_else(|| text_of(line), |object| object.to_string()));
+        true
     }
 }
 
@@ -148,77 +127,61 @@ fn text_of(call: &CallLine) -> String {
     line.trim_end().to_owned()
 }
 
-/// Prints the messages of one call and the decisions between them, until it ends.
-pub(super) async fn follow_one(
-    session: &Arc<Session>,
-    call: Uuid,
-    is_once: bool,
-    printer: &mut ItemPrinter,
+/// Messages of one call and the decisions between them, until it ends.
+pub(super) struct CallItems {
+    call: FollowedCall,
+    interval: Duration,
+    printer: ItemPrinter,
     is_json: bool,
-) -> Result<(), Failure> {
-    let mut feed = (!is_once).then(|| Feed::start(Arc::clone(session)));
-    let mut shown = 0;
-    let outcome = loop {
-        match look(session, call, &mut shown, printer, is_json).await {
-            Ok(has_ended) if has_ended || is_once => break Ok(()),
-            Ok(_) => {}
-            Err(failure) => break Err(failure),
-        }
-        if let Some(feed) = &mut feed
-            && let Err(failure) = wait(feed, session, call).await
-        {
-            break Err(failure);
-        }
-    };
-
-    if let Some(feed) = feed {
-        feed.stop().await;
-    }
-    outcome
 }
 
-/// Prints the new messages of a call, and returns true if it has ended.
-async fn look(
-    session: &Session,
-    call: Uuid,
-    shown: &mut usize,
-    printer: &mut ItemPrinter,
-    is_json: bool,
-) -> Result<bool, Failure> {
-    // Read the record before the messages: once it says that the call has ended, all messages exist.
-    let record = session.json(&format!("/phone/calls/{call}")).await?;
-    let trace = session.json(&format!("/phone/calls/{call}/trace")).await?;
-    let items = trace["items"].as_array().map_or(&[][..], Vec::as_slice);
-    for item in items.iter().skip(*shown) {
-        print(&match is_json {
+impl CallItems {
+    pub(super) fn new(
+        session: &Arc<Session>,
+        call: Uuid,
+        printer: ItemPrinter,
+        is_json: bool,
+    ) -> Self {
+        let interval = match session.operators_org() {
+            Some(_) => LOOK_INTERVAL,
+            None => LOOK_INTERVAL_WITH_KEY,
+        };
+        Self {
+            call: FollowedCall::new(Arc::clone(session), call.to_string()),
+            interval,
+            printer,
+            is_json,
+        }
+    }
+}
+
+impl FollowFormat for CallItems {
+    fn interval(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    async fn catch_up(&mut self) -> Result<FollowedLines, Failure> {
+        // Read the record before the messages: once it says that the call has ended, all messages exist.
+        let record = self.call.record().await?;
+        let items = self.call.new_items().await?;
+        let lines = items.iter().map(|item| match self.is_json {
             true => item.to_string(),
-            false => printer.text(item),
+            false => self.printer.text(item),
         });
+        let lines: Vec<String> = lines.collect();
+
+        Ok(match record["ended_at"].is_null() {
+            true => lines.into(),
+            false => FollowedLines::last(lines),
+        })
     }
-    *shown = items.len().max(*shown);
-    Ok(!record["ended_at"].is_null())
-}
 
-/// Waits until there may be more of a call: for its next event, or for the interval between two reads.
-async fn wait(feed: &mut Feed, session: &Session, call: Uuid) -> Result<(), Failure> {
-    let interval = match session.operators_org() {
-        Some(_) => LOOK_INTERVAL,
-        None => LOOK_INTERVAL_WITH_KEY,
-    };
-    let id = call.to_string();
-    let event = async {
-        loop {
-            match feed.next().await {
-                News::Event(event) if event["data"]["call_id"] == *id => return Ok(()),
-                News::Refused(failure) => return Err(failure),
-                News::Event(_) | News::Open { .. } | News::Lost { .. } => {}
-            }
+    async fn take_event(&mut self, event: &Value) -> Result<FollowedLines, Failure> {
+        match self.call.is_subject_of(event) {
+            true => self.catch_up().await,
+            false => Ok(FollowedLines::default()),
         }
-    };
-
-    tokio::time::timeout(interval, event)
-        .await
-        .unwrap_or(Ok(()))
+    }
 }
 
 /// Writes items of a trace as lines, with the date only where it changes.
@@ -283,12 +246,11 @@ mod tests {
     #[test]
     fn a_line_says_what_became_of_a_call() {
         let call = json!({
-            "id": "00000000-0000-0000-0000-000000000001", "direction": "inbound", "status": "refused", "from_number": "+1\n2",
+            "direction": "inbound", "status": "refused", "from_number": "+1\n2",
             "to_number": "+3", "sip_code": 480, "reason": "agent_busy", "started_at": "2026-11-21T16:00:00Z",
             "ended_at": "2026-11-21T16:00:01Z"
         });
-        let mut line = CallLine::default();
-        line.take_id(&call);
+        let mut line = CallLine::new(Uuid::from_u128(1));
         line.update(&call);
         assert_eq!(
             text_of(&line),

@@ -16,12 +16,12 @@ use tokio::time::{Interval, MissedTickBehavior};
 use uuid::Uuid;
 
 use super::call::shown;
-use super::feed::{Feed, News};
 use super::filter::{Filter, Names};
 use super::save;
 use super::state::{Action, Connection, State};
 use super::view::draw;
 use crate::cli::Failure;
+use crate::cli::event_stream::{EventSelection, Feed, News, OF_CALLS};
 use crate::cli::names::{self, List};
 use crate::cli::session::{NOT_TRUNKLINE, Refusal, Session};
 
@@ -71,7 +71,11 @@ pub(super) async fn run(
         requests: Requests::default(),
         refresh: interval(REFRESH),
     };
-    let mut feed = Feed::start(Arc::clone(session));
+    let selection = EventSelection {
+        types: Some(OF_CALLS.to_owned()),
+        since: None,
+    };
+    let mut feed = Feed::start(Arc::clone(session), selection);
     let outcome = screen.run(&mut terminal, &mut feed).await;
     // Before anything is waited for: the person gets the terminal back at once, and a failure is printed on it.
     ratatui::restore();
