@@ -54,7 +54,7 @@ impl Shown {
     async fn read(api: &Api, visitor: &Visitor) -> Result<Self, ErrorPage> {
         let client = &visitor.client;
         let path = format!("/phone/calls/{}", visitor.id("call_id")?);
-        let call = client.get(&path).await?;
+        let call: Value = client.get(&path).await?;
         // The agent may be deleted by now. The page then offers no transfer.
         let config = match call["agent_id"].as_str() {
             Some(agent) => {
@@ -164,7 +164,7 @@ pub(super) async fn events(
 ) -> Result<Response, ErrorPage> {
     visitor
         .client
-        .get(&format!("/phone/calls/{}", visitor.id("call_id")?))
+        .get::<Value>(&format!("/phone/calls/{}", visitor.id("call_id")?))
         .await?;
 
     // After the read, so that a call that isn't the org's takes no place.

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::backend::{BackendRefusal, items, parameter, query, text};
+use super::backend::{BackendRefusal, parameter, query};
 use super::bot_token;
 use super::document::{card, copied, table, time, time_or};
 use super::fields::{Field, Filled, Input, new_body};
@@ -16,6 +16,8 @@ use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::SCOPES;
+use crate::api::api_keys::{KeyView, NewKeyView};
+use crate::api::page::Page;
 
 /// Path of a page of keys.
 fn list(cursor: &str) -> String {
@@ -60,37 +62,31 @@ fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&BackendRefusa
     card("new", "New key", &form)
 }
 
-fn listed(visitor: &Visitor, keys: &Value) -> Markup {
+fn listed(visitor: &Visitor, keys: &Page<KeyView>) -> Markup {
     let columns = ["Name", "Scopes", "Created", "Last used", "Expires", ""];
-    let rows: Vec<_> = items(keys).iter().map(|key| row(visitor, key)).collect();
-    let next = text(keys, "next");
+    let rows: Vec<_> = keys.items.iter().map(|key| row(visitor, key)).collect();
     let content = html! {
         (table("API keys", &columns, &rows, "There is no API key yet."))
-        @if !next.is_empty() {
+        @if let Some(next) = &keys.next {
             div.pages { a.button href=(visitor.path(&format!("keys{}", query(&[("cursor", next)])))) rel="next" { "Older" } }
         }
     };
     card("keys", "Keys", &content)
 }
 
-fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
-    let scopes = key["scopes"].as_array().map_or(&[][..], Vec::as_slice);
-    let shown = match scopes.len() == SCOPES.len() {
+fn row(visitor: &Visitor, key: &KeyView) -> Vec<Markup> {
+    let scopes = match key.scopes.len() == SCOPES.len() {
         true => "all".to_owned(),
-        false => scopes
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
+        false => key.scopes.join(", "),
     };
-    let revoke = format!("keys/{}/revoke", text(key, "api_key_id"));
+    let revoke = format!("keys/{}/revoke", key.api_key_id);
 
     vec![
-        html! { strong { (text(key, "name")) } },
-        html! { (shown) },
-        time(text(key, "created_at")),
-        time_or(key["last_used_at"].as_str(), "never"),
-        time_or(key["expires_at"].as_str(), "when it is revoked"),
+        html! { strong { (key.name) } },
+        html! { (scopes) },
+        time(&key.created_at),
+        time_or(key.last_used_at.as_deref(), "never"),
+        time_or(key.expires_at.as_deref(), "when it is revoked"),
         danger(
             visitor,
             &revoke,
@@ -105,14 +101,8 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
 
-    let made = visitor
-        .client
-        .send(
-            Method::POST,
-            "/api-keys",
-            Some(&new_body(&fields(), &form.fields)),
-        )
-        .await;
+    let body = new_body(&fields(), &form.fields);
+    let made = visitor.client.post::<NewKeyView>("/api-keys", &body).await;
     let keys = visitor.client.get(&list("")).await?;
 
     let (status, content) = match made {
@@ -120,7 +110,7 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
             let shown = html! {
                 div.banner.good role="status" {
                     p { strong { "Your new API key." } " It is shown this once: copy it now." }
-                    (copied("new-key", text(&made, "api_key")))
+                    (copied("new-key", &made.api_key))
                 }
                 (listed(visitor, &keys))
                 (new_key(visitor, Filled::With(&default()), None))

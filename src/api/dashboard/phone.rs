@@ -228,7 +228,7 @@ impl Watcher {
     }
 
     async fn is_over(&self) -> bool {
-        let call = self.visitor.client.get(&self.path).await;
+        let call = self.visitor.client.get::<Value>(&self.path).await;
         call.is_ok_and(|call| !call["ended_at"].is_null())
     }
 }

@@ -223,11 +223,7 @@ impl Resource {
         let mut body = new_body(&fields, &form.fields);
         (self.tidy)(&mut body);
 
-        match visitor
-            .client
-            .send(Method::POST, self.api, Some(&body))
-            .await
-        {
+        match visitor.client.post::<Value>(self.api, &body).await {
             Ok(made) => {
                 let page = visitor.path(&format!("{}/{}", self.at, text(&made, "id")));
                 Ok(match self.secret {
@@ -431,27 +427,26 @@ impl Resource {
             };
         }
         let body = (action.body)(&form, chosen);
+        let page = format!("{}/{id}", self.at);
+        if let Some((field, sentence)) = action.secret {
+            return match visitor.client.post::<Value>(&path, &body).await {
+                Ok(answer) => {
+                    let (secret, page) = (text(&answer, field), visitor.path(&page));
+                    let shown =
+                        revealed(visitor, self.section, self.title, secret, sentence, &page);
+                    Ok(shown.into_response())
+                }
+                Err(refused) => self.not_done(visitor, &refused),
+            };
+        }
+
         let body = (!body.is_null()).then_some(&body);
         match visitor
             .client
             .send(action.method.clone(), &path, body)
             .await
         {
-            Ok(answer) => {
-                let page = format!("{}/{id}", self.at);
-                Ok(match action.secret {
-                    Some((field, sentence)) => {
-                        let page = visitor.path(&page);
-                        let secret = text(&answer, field);
-                        revealed(visitor, self.section, self.title, secret, sentence, &page)
-                            .into_response()
-                    }
-                    None => {
-                        Redirect::to(&visitor.path(&format!("{page}?done=done"))).into_response()
-                    }
-                })
-            }
-
+            Ok(()) => Ok(Redirect::to(&visitor.path(&format!("{page}?done=done"))).into_response()),
             Err(refused) => self.not_done(visitor, &refused),
         }
     }

@@ -135,7 +135,7 @@ fn answer(attempt: &Value) -> Markup {
 pub(super) async fn delivery(visitor: Visitor) -> Result<Html, ErrorPage> {
     let (webhook, id) = (visitor.id("webhook_id")?, visitor.id("delivery_id")?);
     let path = format!("/webhooks/{webhook}/deliveries/{id}");
-    let delivery = visitor.client.get(&path).await?;
+    let delivery: Value = visitor.client.get(&path).await?;
     let columns = ["Sent", "Answer"];
     let log = delivery["log"].as_array().map_or(&[][..], Vec::as_slice);
     let log: Vec<_> = log

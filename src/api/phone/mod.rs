@@ -46,6 +46,7 @@ mod verification;
 mod voices;
 
 pub(super) use agents::NO_AGENTS;
+pub(super) use bot_token::{BotTokenView, NewBotTokenView};
 #[cfg(test)]
 pub(super) use calls::call_that_is_up;
 pub(super) use calls::{CallView, from_memory};

@@ -73,7 +73,7 @@ impl Edited {
         match self {
             Self::Org(_) | Self::Partner(_) => Ok(client.get(&self.path()).await?),
             Self::Retention(id) => {
-                let mut org = client.get(&Self::Org(id).path()).await?;
+                let mut org: Value = client.get(&Self::Org(id).path()).await?;
                 let days = org["retention"].take();
                 for field in fields::of_retention() {
                     org[field.name] = days[field.name].clone();

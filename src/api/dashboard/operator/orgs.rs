@@ -27,7 +27,7 @@ pub(super) async fn list(
     let cursor = parameter(raw.as_deref(), "cursor");
     let asked = query(&[("search", &search), ("cursor", &cursor)]);
 
-    let orgs = visitor
+    let orgs: Value = visitor
         .client
         .get(&format!("/operator/orgs{asked}"))
         .await?;
@@ -118,7 +118,7 @@ pub(super) async fn show(
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
     let id = visitor.id("orgId")?;
-    let org = visitor.client.get(&format!("/operator/orgs/{id}")).await?;
+    let org: Value = visitor.client.get(&format!("/operator/orgs/{id}")).await?;
     let limited = visitor
         .client
         .get(&format!("/operator/orgs/{id}/limits"))
@@ -187,11 +187,7 @@ fn facts(visitor: &OperatorVisitor, org: &Value, partner: &Value) -> Markup {
 pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     let body = new_body(&fields::of_org(), &form.fields);
-    match visitor
-        .client
-        .send(Method::POST, "/operator/orgs", Some(&body))
-        .await
-    {
+    match visitor.client.post::<Value>("/operator/orgs", &body).await {
         Ok(org) => {
             let made = visitor.path(&format!("orgs/{}?done=done", text(&org, "id")));
             Ok(Redirect::to(&made).into_response())
@@ -268,7 +264,7 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     // The account that `trunkline console` uses too.
     let body = json!({"email": OPERATOR_EMAIL, "name": "Operator"});
 
-    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+    match visitor.client.post::<Value>(&path, &body).await {
         Ok(link) => {
             // The page's content policy lets a form lead to its own origin only: keep the path and drop the host of the link.
             let (_, token) = text(&link, "url").split_once('?').unwrap_or_default();

@@ -139,7 +139,7 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
 
     match visitor
         .client
-        .send(Method::POST, "/operator/partners", Some(&body))
+        .post::<Value>("/operator/partners", &body)
         .await
     {
         Ok(partner) => {
@@ -174,7 +174,7 @@ pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage
         name => json!({"name": name}),
     };
 
-    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+    match visitor.client.post::<Value>(&path, &body).await {
         Ok(made) => {
             let said = html! {
                 div.banner.good role="status" {
