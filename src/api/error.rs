@@ -572,7 +572,8 @@ mod tests {
             ),
         ] {
             let found = fault(text);
-            assert_eq!((found.path, found.message), (path, message), "{text}");
+            let read = (found.path.as_deref(), &*found.message);
+            assert_eq!(read, (path, message), "{text}");
         }
     }
 

@@ -5,12 +5,14 @@
 //! `Accept` a ladder as text or SVG, or a pcap file for Wireshark. Credentials are hidden in all formats, and tags from
 //! keys that may not end calls.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::joining::UNSETTLED;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message;
@@ -58,16 +60,16 @@ const SVG: &str = "image/svg+xml";
 const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 /// A trace as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Trace")]
-pub(super) struct TraceView {
+pub(in crate::api) struct TraceView {
     call_id: Uuid,
     /// False if there was no room for some of the messages.
-    complete: bool,
+    pub(in crate::api) complete: bool,
     items: Vec<ItemView>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "TraceItem")]
 enum ItemView {
@@ -81,13 +83,13 @@ enum ItemView {
     },
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct MessageView {
     at: String,
     /// `caller`, `runtime`, or `destination`: the destination of a transfer, if this deployment called it.
-    leg: &'static str,
+    leg: Cow<'static, str>,
     /// `received` or `sent`, as the daemon sees it.
-    direction: &'static str,
+    direction: Cow<'static, str>,
     transport: String,
     source: String,
     destination: String,
@@ -303,6 +305,9 @@ fn ladder(legs: &[Leg], decided: &[(Moment, String)]) -> Ladder {
     Ladder::new(messages.chain(decisions).collect())
 }
 
+/// Direction of a message that went out.
+const SENT: &str = "sent";
+
 impl From<Rung> for ItemView {
     fn from(rung: Rung) -> Self {
         let at = written(Moment::from_micros(rung.at));
@@ -311,8 +316,8 @@ impl From<Rung> for ItemView {
             RungContent::Message(message) => Self::Message {
                 message: MessageView {
                     at,
-                    leg: message.peer.name(),
-                    direction: if message.is_sent { "sent" } else { "received" },
+                    leg: message.peer.name().into(),
+                    direction: if message.is_sent { SENT } else { "received" }.into(),
                     transport: message.transport,
                     source: message.source,
                     destination: message.destination,
