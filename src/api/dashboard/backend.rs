@@ -22,6 +22,7 @@ use crate::api::connection::Encrypted;
 use crate::api::connection_limiter::Proof;
 use crate::api::error::RefusalView;
 use crate::api::operator_sessions::OperatorSession;
+use crate::api::page::Page;
 use crate::config::{Config, Http};
 
 /// Form of every answer that is read here.
@@ -128,23 +129,23 @@ impl Client {
         view_of(path, response).await
     }
 
-    /// Returns the first [`MOST_ITEMS`] items of the list at a path without a query, as one page.
+    /// Returns the first [`MOST_ITEMS`] items of the list at a path without a query.
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn all(&self, path: &str) -> Result<Value, BackendRefusal> {
-        let mut all: Vec<Value> = Vec::new();
+    pub(super) async fn all<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Vec<T>, BackendRefusal> {
+        let mut all = Vec::new();
         let mut next = String::new();
         loop {
             let asked = query(&[("limit", "100"), ("cursor", &next)]);
-            let mut page: Value = self.get(&format!("{path}{asked}")).await?;
-            if let Value::Array(items) = page["items"].take() {
-                all.extend(items);
-            }
-            text(&page, "next").clone_into(&mut next);
-            if next.is_empty() || all.len() >= MOST_ITEMS {
-                page["items"] = all.into();
-                return Ok(page);
+            let page: Page<T> = self.get(&format!("{path}{asked}")).await?;
+            all.extend(page.items);
+            match page.next {
+                Some(cursor) if all.len() < MOST_ITEMS => next = cursor,
+                Some(_) | None => return Ok(all),
             }
         }
     }
@@ -350,19 +351,4 @@ pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
         serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
     let found = pairs.into_iter().find(|(name, _)| name == wanted);
     found.map(|(_, value)| value).unwrap_or_default()
-}
-
-/// Items of a list's answer.
-pub(super) fn items(list: &Value) -> &[Value] {
-    list["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Text of a field; empty if it is `null`. A field that the object doesn't have is a mistake of the page: a build with assertions panics, as the tests'
-/// is, which open every page.
-pub(super) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
-    let has_field = value
-        .as_object()
-        .is_none_or(|object| object.contains_key(field));
-    debug_assert!(has_field, "no field {field} in {value}");
-    value[field].as_str().unwrap_or_default()
 }

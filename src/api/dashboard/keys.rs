@@ -4,17 +4,16 @@ use axum::extract::RawQuery;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::{Value, json};
 
 use super::backend::{BackendRefusal, parameter, query};
 use super::bot_token;
 use super::document::{card, copied, table, time, time_or};
-use super::fields::{Field, Filled, Input, new_body};
+use super::fields::{Field, Input, new_body};
 use super::form_page::{done, form_of, shown_status};
 use super::forms::{danger, token};
 use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
-use super::visitor::{SubmittedForm, Visitor};
+use super::visitor::{FormFields, SubmittedForm, Visitor};
 use crate::api::SCOPES;
 use crate::api::api_keys::{KeyView, NewKeyView};
 use crate::api::page::Page;
@@ -28,15 +27,10 @@ fn list(cursor: &str) -> String {
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
     let cursor = parameter(raw.as_deref(), "cursor");
     let keys = visitor.client.get(&list(&cursor)).await?;
-    let form = new_key(&visitor, Filled::With(&default()), None);
+    let form = new_key(&visitor, None, None);
     let bots = bot_token::card(&visitor).await?;
     let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) (bots) };
     Ok(page(&visitor, Section::Keys, "API keys", &content))
-}
-
-/// Key as the empty form shows it: every scope is ticked.
-fn default() -> Value {
-    json!({"scopes": SCOPES})
 }
 
 fn fields() -> Vec<Field> {
@@ -47,15 +41,20 @@ fn fields() -> Vec<Field> {
         Field::new("name", "Name", Input::Text),
         Field::new("expires_at", "Expires", Input::Text)
             .help("Such as 2036-01-31T12:00:00Z. Empty: it is good until it is revoked."),
-        Field::new("scopes", "Scopes", Input::Checks(scopes.collect())),
+        // Every scope is ticked at first.
+        Field::new("scopes", "Scopes", Input::Checks(scopes.collect())).holds(&SCOPES[..]),
     ]
 }
 
-fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&BackendRefusal>) -> Markup {
+fn new_key(
+    visitor: &Visitor,
+    submitted: Option<&FormFields>,
+    refused: Option<&BackendRefusal>,
+) -> Markup {
     let form = html! {
         form method="post" action=(visitor.path("keys")) {
             (token(visitor))
-            (form_of(&fields(), filled, refused))
+            (form_of(&fields(), submitted, refused))
             div.go { button type="submit" { "Create the key" } }
         }
     };
@@ -113,13 +112,13 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
                     (copied("new-key", &made.api_key))
                 }
                 (listed(visitor, &keys))
-                (new_key(visitor, Filled::With(&default()), None))
+                (new_key(visitor, None, None))
             };
             (StatusCode::OK, shown)
         }
         Err(refused) => {
             let shown = html! {
-                (new_key(visitor, Filled::Submitted(&form.fields), Some(&refused)))
+                (new_key(visitor, Some(&form.fields), Some(&refused)))
                 (listed(visitor, &keys))
             };
             (shown_status(&refused)?, shown)

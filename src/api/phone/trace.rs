@@ -32,7 +32,7 @@ use crate::api::caller::Caller;
 use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::time::written;
+use crate::api::time::{timestamp, written};
 use crate::api::{Api, ApiError, accept};
 use crate::explain::attempts::sentence;
 use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent};
@@ -307,6 +307,39 @@ fn ladder(legs: &[Leg], decided: &[(Moment, String)]) -> Ladder {
 
 /// Direction of a message that went out.
 const SENT: &str = "sent";
+
+impl TraceView {
+    /// Returns the messages and decisions as a ladder.
+    pub(in crate::api) fn into_ladder(self) -> Ladder {
+        Ladder {
+            rungs: self.items.into_iter().map(Rung::from).collect(),
+        }
+    }
+}
+
+impl From<ItemView> for Rung {
+    fn from(item: ItemView) -> Self {
+        let micros = |at: &str| timestamp(at).map_or(0, Moment::as_micros);
+        match item {
+            ItemView::Decision { at, text } => Self {
+                at: micros(&at),
+                content: RungContent::Decision(text),
+            },
+            ItemView::Message { message } => Self {
+                at: micros(&message.at),
+                content: RungContent::Message(Box::new(Passed {
+                    peer: Party::named(&message.leg),
+                    is_sent: message.direction == SENT,
+                    summary: message.summary,
+                    transport: message.transport,
+                    source: message.source,
+                    destination: message.destination,
+                    text: message.text,
+                })),
+            },
+        }
+    }
+}
 
 impl From<Rung> for ItemView {
     fn from(rung: Rung) -> Self {

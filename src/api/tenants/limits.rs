@@ -93,6 +93,26 @@ pub(in crate::api) struct OrgLimitsView {
     streaming_requests_per_minute: LimitView,
 }
 
+impl OrgLimitsView {
+    /// Returns one of them.
+    pub(in crate::api) const fn of(&self, limit: OrgLimit) -> &LimitView {
+        match limit {
+            OrgLimit::Calls => &self.concurrent_calls,
+            OrgLimit::OutboundTrunks => &self.outbound_trunks,
+            OrgLimit::Agents => &self.agents,
+            OrgLimit::Destinations => &self.destinations,
+            OrgLimit::ApiKeys => &self.api_keys,
+            OrgLimit::Registrations => &self.registrations,
+            OrgLimit::Webhooks => &self.webhooks,
+            OrgLimit::Contacts => &self.contacts,
+            OrgLimit::Numbers => &self.numbers,
+            OrgLimit::Handoffs => &self.handoffs,
+            OrgLimit::Requests => &self.requests_per_minute,
+            OrgLimit::Streams => &self.streaming_requests_per_minute,
+        }
+    }
+}
+
 /// The greatest values that the partner may set for an org.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "GreatestOrgLimits")]

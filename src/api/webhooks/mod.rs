@@ -3,6 +3,8 @@
 mod deliveries;
 mod own;
 
+pub(in crate::api) use deliveries::{AttemptView, DeliveryView, WholeView};
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
