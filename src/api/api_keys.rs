@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Kind, NewOrgKey, OrgKey, org_keys};
 use uuid::Uuid;
@@ -58,25 +58,25 @@ const OF_ORG: Audience = Audience::Org {
 };
 
 /// A key as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Key")]
-pub(super) struct KeyView {
-    api_key_id: Uuid,
-    name: String,
-    scopes: Vec<String>,
-    created_at: String,
-    last_used_at: Option<String>,
+pub(in crate::api) struct KeyView {
+    pub(in crate::api) api_key_id: Uuid,
+    pub(in crate::api) name: String,
+    pub(in crate::api) scopes: Vec<String>,
+    pub(in crate::api) created_at: String,
+    pub(in crate::api) last_used_at: Option<String>,
     /// Time at which the key expires; `null`: it is valid until it is revoked.
-    expires_at: Option<String>,
+    pub(in crate::api) expires_at: Option<String>,
 }
 
 /// A new key, the one time that it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewKey")]
-struct NewKeyView {
+pub(in crate::api) struct NewKeyView {
     #[serde(flatten)]
     key: KeyView,
-    api_key: String,
+    pub(in crate::api) api_key: String,
 }
 
 impl From<OrgKey> for KeyView {

@@ -67,36 +67,36 @@ pub(super) struct AuditFilters {
 }
 
 /// An entry as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AuditEntry")]
-pub(crate) struct AuditView {
-    pub(crate) at: String,
+pub(in crate::api) struct AuditView {
+    pub(in crate::api) at: String,
     /// Org of the change; `null` if it concerns no org.
-    org_id: Option<Uuid>,
+    pub(in crate::api) org_id: Option<Uuid>,
     /// The partner of the org, or the one that was changed or made the change.
-    partner_id: Option<Uuid>,
+    pub(in crate::api) partner_id: Option<Uuid>,
     /// `org_key`, `partner_key`, `dashboard`, `operator` (a session of the dashboard that the operator has opened), `session_token` or `command`.
-    pub(crate) actor: String,
+    pub(in crate::api) actor: String,
     /// The key or the session; `null` for a command.
     actor_id: Option<Uuid>,
     /// Name of the key, e-mail address of the person, `operator`, or words of the command.
-    pub(crate) actor_name: String,
+    pub(in crate::api) actor_name: String,
     /// Address that the request came from; `null` for a command.
-    pub(crate) address: Option<String>,
+    pub(in crate::api) address: Option<String>,
     /// Method and route, or the words of the command.
-    pub(crate) action: String,
+    pub(in crate::api) action: String,
     /// Kind of the changed object.
-    pub(crate) resource: String,
+    pub(in crate::api) resource: String,
     /// Id of the changed object; `null` for one that the org has exactly one of.
     pub(crate) resource_id: Option<Uuid>,
     /// Names of the fields in the request. Their values aren't kept.
-    pub(crate) fields: Vec<String>,
+    pub(in crate::api) fields: Vec<String>,
     /// `X-Request-Id` of the answer; `null` for a command.
     request_id: Option<String>,
     /// Name that the org has now.
     org_name: Option<String>,
     /// Name that the changed object has now, or its number or URL; `null` once it is deleted, and for what has none.
-    pub(crate) resource_name: Option<String>,
+    pub(in crate::api) resource_name: Option<String>,
 }
 
 impl From<AuditEntry> for AuditView {

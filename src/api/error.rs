@@ -10,7 +10,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use trunkline_store::{Conflict, Error, Kind, OrgLimit, Wrong};
 
@@ -94,25 +94,26 @@ pub enum ApiError {
 }
 
 /// Body of every refusal.
-#[derive(Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+pub(in crate::api) struct RefusalView<'a> {
     status_code: u16,
-    message: &'a str,
+    pub(in crate::api) message: Cow<'a, str>,
     /// Standard reason phrase; the partner API has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'static str>,
-    code: &'a str,
-    #[serde(skip_serializing_if = "<[FaultView<'_>]>::is_empty")]
-    errors: &'a [FaultView<'a>],
+    error: Option<Cow<'a, str>>,
+    code: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(!default)]
+    pub(in crate::api) errors: Vec<FaultView<'a>>,
 }
 
 /// One fault of a request.
-#[derive(Serialize, JsonSchema)]
-struct FaultView<'a> {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(in crate::api) struct FaultView<'a> {
     /// Path of the field; `null` for the body as a whole.
-    path: Option<&'a str>,
-    message: &'a str,
+    pub(in crate::api) path: Option<Cow<'a, str>>,
+    pub(in crate::api) message: Cow<'a, str>,
 }
 
 /// Message of a refusal, on its way to `request`.
@@ -494,13 +495,12 @@ pub(super) const fn code_of(status: StatusCode) -> &'static str {
 pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -> Response {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("Error");
-    let errors: Vec<_> = refusal.faults.iter().map(|text| fault(text)).collect();
-    let body = Json(Body {
+    let body = Json(RefusalView {
         status_code: status.as_u16(),
-        message: &refusal.message,
-        error: (!is_partners(path)).then_some(reason),
-        code: &refusal.code,
-        errors: &errors,
+        message: Cow::Borrowed(&refusal.message),
+        error: (!is_partners(path)).then_some(Cow::Borrowed(reason)),
+        code: Cow::Borrowed(&refusal.code),
+        errors: refusal.faults.iter().map(|text| fault(text)).collect(),
     });
 
     let (parts, body) = body.into_response().into_parts();
@@ -517,12 +517,12 @@ pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -
 fn fault(text: &str) -> FaultView<'_> {
     match text.split_once(": ") {
         Some((path, message)) if !path.contains(' ') => FaultView {
-            path: Some(path),
-            message,
+            path: Some(path.into()),
+            message: message.into(),
         },
         Some(_) | None => FaultView {
             path: None,
-            message: text,
+            message: text.into(),
         },
     }
 }
@@ -572,7 +572,8 @@ mod tests {
             ),
         ] {
             let found = fault(text);
-            assert_eq!((found.path, found.message), (path, message), "{text}");
+            let read = (found.path.as_deref(), &*found.message);
+            assert_eq!(read, (path, message), "{text}");
         }
     }
 

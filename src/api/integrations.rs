@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{Broke, Error, Integration, Keyring, integrations};
 use uuid::Uuid;
 
@@ -14,9 +14,9 @@ use super::{Api, ApiError};
 pub(super) const CREDENTIALS: &str = "integrations:read";
 
 /// An account with a third party.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Integration")]
-pub(super) struct IntegrationView {
+pub(in crate::api) struct IntegrationView {
     id: Uuid,
     /// Name that distinguishes the account from the org's others.
     name: String,
@@ -26,7 +26,7 @@ pub(super) struct IntegrationView {
     credentials: Option<CredentialsView>,
 }
 
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "IntegrationCredentials")]
 struct CredentialsView {
     app_key: String,

@@ -22,7 +22,7 @@ const DEFAULT_LIMIT: u32 = 50;
 pub(super) const NO_CURSOR: &str = "is no cursor of this list";
 
 /// A page of a list.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}Page")]
 pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
@@ -31,7 +31,8 @@ pub(super) struct Page<T> {
     /// Number of matches, all pages together.
     pub(super) total: u64,
     /// `true`: there are more matches than `total`, which lists of calls, contacts and deliveries count up to 10,000. Absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(!default)]
     pub(super) total_is_bounded: bool,
 }
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
@@ -32,31 +32,31 @@ const DATE: usize = "2026-01-31".len();
 const MICROS_OF_DAY: u64 = 86_400_000_000;
 
 /// Usage as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Usage")]
-pub(super) struct UsageView {
+pub(in crate::api) struct UsageView {
     /// One item for each group that has calls, in order of day, org, agent, trunk and direction.
-    items: Vec<UsageItem>,
+    pub(in crate::api) items: Vec<UsageItem>,
 }
 
 /// Calls of one group that started within the window. Fields that the request doesn't group by are `null`.
-#[derive(Debug, Serialize, JsonSchema)]
-struct UsageItem {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(in crate::api) struct UsageItem {
     /// The day in UTC on which the calls started.
-    day: Option<String>,
+    pub(in crate::api) day: Option<String>,
     /// The org of the calls.
     org_id: Option<Uuid>,
     /// `null` also for calls without an agent.
-    agent_id: Option<Uuid>,
+    pub(in crate::api) agent_id: Option<Uuid>,
     /// The inbound or outbound trunk; `null` also for calls without one.
-    trunk_id: Option<Uuid>,
-    direction: Option<Direction>,
+    pub(in crate::api) trunk_id: Option<Uuid>,
+    pub(in crate::api) direction: Option<Direction>,
     /// All calls, refused ones and those that are up included.
-    calls: i64,
+    pub(in crate::api) calls: i64,
     /// Calls among them that were answered.
-    answered_calls: i64,
+    pub(in crate::api) answered_calls: i64,
     /// Sum of the calls' `answered_s`; a call that is up adds its own when it ends.
-    answered_s: i64,
+    pub(in crate::api) answered_s: i64,
 }
 
 impl From<UsageRow> for UsageItem {

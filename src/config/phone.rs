@@ -4,7 +4,7 @@ use super::section::{ConfigEntry, Section};
 use super::verification::{VerificationTrunk, prefix};
 use figment::value::Value;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_model::ws_url::WsUrl;
 use uuid::Uuid;
@@ -49,7 +49,7 @@ impl DefaultRuntime {
 }
 
 /// Voice for agents.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Voice {
     /// Id, as used in `voice_id`.
     pub id: Box<str>,

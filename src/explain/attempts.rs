@@ -1,13 +1,13 @@
 //! Attempts of a call at its targets, as data and as one sentence each.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
 
 use trunkline_store::written;
 
 /// One attempt at a target.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CallAttempt")]
 pub struct AttemptView {
     /// Number of the attempt, from 1; after the 16th no more are recorded.
@@ -29,7 +29,7 @@ pub struct AttemptView {
     /// Details: what can't be reached, why TLS failed, or which rule forbids the address.
     detail: Option<String>,
     /// The attempt in a sentence.
-    explanation: String,
+    pub explanation: String,
 }
 
 impl From<&Attempt> for AttemptView {

@@ -1,7 +1,7 @@
 //! Explanation of one call: the caller's authentication, the routing decision and its reason, and the end.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::Reason;
 use trunkline_model::attempt::Attempt;
 use trunkline_model::invite_facts::InviteFacts;
@@ -12,7 +12,7 @@ use super::log_in::{self, FailureView, LogInView};
 
 /// A call's explanation. Of a call that was refused before an agent was looked for, and of an outbound one, there is no decision:
 /// its fields are `null` or empty.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CallExplanation")]
 pub struct Explanation {
     outcome: Option<Outcome>,
@@ -24,10 +24,10 @@ pub struct Explanation {
     /// Everything in sentences: how the caller proved who it is, the trail, near misses, and why the call was refused or failed.
     pub explanation: Vec<String>,
     /// `null` for an outbound call.
-    log_in: Option<LogInView>,
+    pub log_in: Option<LogInView>,
     /// The attempts at targets, where one has failed: those at the agent's runtime and its fallbacks, at the callee of an outbound call, and
     /// at a transfer's destination that was called from here.
-    attempts: Vec<AttemptView>,
+    pub attempts: Vec<AttemptView>,
 }
 
 impl Explanation {
@@ -124,7 +124,7 @@ mod tests {
         let failures = vec![FailureView {
             at: String::new(),
             part: "password".to_owned(),
-            explanation: log_in::sentence("password"),
+            explanation: log_in::sentence("password").into(),
         }];
         let explained = Explanation::new(None, None, Some("too_many_hops"), failures, &[]);
         assert_eq!(explained.explanation.len(), 2, "{explained:?}");

@@ -1,5 +1,6 @@
 //! Result of one check: what was found, and how to fix it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -23,11 +24,11 @@ pub enum Level {
 }
 
 /// Result of one check.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TrunkFinding")]
 pub struct Finding {
     /// Name of the check, a stable word.
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
     /// Severity.
     pub level: Level,
     /// Result as a sentence.
@@ -38,9 +39,9 @@ pub struct Finding {
 
 impl Finding {
     /// Makes a finding without a problem.
-    pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
+    pub fn ok(check: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         Self {
-            check,
+            check: check.into(),
             level: Level::Ok,
             text: text.into(),
             fix: None,
@@ -48,7 +49,7 @@ impl Finding {
     }
 
     /// Makes a hint.
-    pub fn hint(check: &'static str, text: impl Into<String>) -> Self {
+    pub fn hint(check: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         Self {
             level: Level::Hint,
             ..Self::ok(check, text)
@@ -56,7 +57,11 @@ impl Finding {
     }
 
     /// Makes a warning with its fix.
-    pub fn warning(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn warning(
+        check: impl Into<Cow<'static, str>>,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self {
             level: Level::Warning,
             fix: Some(fix.into()),
@@ -65,7 +70,11 @@ impl Finding {
     }
 
     /// Makes an error with its fix.
-    pub fn error(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn error(
+        check: impl Into<Cow<'static, str>>,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self {
             level: Level::Error,
             ..Self::warning(check, text, fix)
@@ -86,7 +95,7 @@ impl fmt::Display for Finding {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        f.write_str(&line(level, self.check, &self.text, self.fix.as_deref()))
+        f.write_str(&line(level, &self.check, &self.text, self.fix.as_deref()))
     }
 }
 

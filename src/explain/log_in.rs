@@ -1,7 +1,9 @@
 //! Explanation of failed log-ins for the people of the org. None of it is sent in SIP.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use trunkline_model::invite_facts::{InviteFacts, Proof};
 
@@ -51,21 +53,21 @@ pub fn as_whom(username: &str) -> String {
 }
 
 /// Authentication of a caller.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CallerLogin")]
 pub struct LogInView {
     /// Method.
     by: Proof,
     /// Source of the INVITE.
-    source: String,
-    transport: String,
-    user_agent: Option<String>,
+    pub source: String,
+    pub transport: String,
+    pub user_agent: Option<String>,
     /// Log-ins of the same Call-ID that failed before, oldest first.
     failures: Vec<FailureView>,
 }
 
 /// A failed log-in.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LoginFailure")]
 pub struct FailureView {
     /// Time of the attempt.
@@ -73,7 +75,7 @@ pub struct FailureView {
     /// Wrong part of the credentials.
     pub part: String,
     /// Explanation, with the fix.
-    pub explanation: &'static str,
+    pub explanation: Cow<'static, str>,
 }
 
 impl LogInView {

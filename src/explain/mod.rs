@@ -21,11 +21,11 @@ pub mod report;
 pub mod suggested_commands;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_routing::Decision;
 
 /// A decision, and the same in sentences.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RoutingDecision")]
 pub struct DecisionView {
     /// The decision with its trail.

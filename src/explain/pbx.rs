@@ -280,6 +280,8 @@ fn clock(asked: &InviteFacts) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use trunkline_model::invite_facts::PeerTraits;
     use trunkline_routing::Facts;
 
@@ -311,7 +313,7 @@ mod tests {
         asked
     }
 
-    fn problems(asked: &InviteFacts, country: Option<Country>) -> Vec<&'static str> {
+    fn problems(asked: &InviteFacts, country: Option<Country>) -> Vec<Cow<'static, str>> {
         problems_by(asked, country, TransferWay::Refer)
     }
 
@@ -319,7 +321,7 @@ mod tests {
         asked: &InviteFacts,
         country: Option<Country>,
         way: TransferWay,
-    ) -> Vec<&'static str> {
+    ) -> Vec<Cow<'static, str>> {
         let findings = examine(asked, country, way).into_iter();
         let wrong = findings.filter(Finding::is_problem);
         wrong

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_routing::{Decision, Facts, Org, Outcome, Step, StepPlace, decide};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ pub const MOST_DAYS: u64 = 92;
 const LISTED: usize = 500;
 
 /// Result of a replay.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RouteReplay")]
 pub struct ReplayView {
     start_date: String,
@@ -32,7 +32,7 @@ pub struct ReplayView {
     /// Inbound calls of the period that were examined.
     pub calls: u32,
     /// Calls among them that were refused before they were routed, so that there is nothing to compare.
-    unrouted: u32,
+    pub unrouted: u32,
     /// Calls among them with another outcome.
     pub elsewhere: u32,
     /// True if every call of the period was examined; otherwise only the newest were, from `looked_at_from` on.
@@ -40,13 +40,13 @@ pub struct ReplayView {
     /// Start of the oldest call that was routed; to replay earlier calls, use it as `end_date`.
     looked_at_from: Option<String>,
     /// True if `items` lists every call with another outcome; it holds the newest 500.
-    all_listed: bool,
+    pub all_listed: bool,
     /// Calls with another outcome, newest first.
     pub items: Vec<MovedView>,
 }
 
 /// A call that would be routed differently.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "MovedCall")]
 pub struct MovedView {
     /// The call.

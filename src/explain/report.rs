@@ -1,10 +1,11 @@
 //! Report of a call to `sip:doctor@` on a trunk: what its INVITE shows, recent failed log-ins, and settings to enter in
 //! that PBX.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::{DOCTOR, Reason};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
@@ -24,19 +25,19 @@ const PERIOD: Duration = Duration::from_secs(24 * 3_600);
 const MAX_FAILURES: u32 = 100;
 
 /// Report on a trunk.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TrunkReport")]
 pub struct Report {
     /// Instruction to make a report.
     pub how: String,
     /// The call that made it; `null` if nobody has called yet.
     pub call_id: Option<Uuid>,
-    at: Option<String>,
+    pub at: Option<String>,
     source: Option<String>,
     transport: Option<String>,
     pub user_agent: Option<String>,
     /// The phone system, where its `User-Agent` is known.
-    pub pbx: Option<&'static str>,
+    pub pbx: Option<Cow<'static, str>>,
     /// Results of the checks.
     pub findings: Vec<Finding>,
     /// Settings to paste or enter in that phone system, without the password.
@@ -107,7 +108,7 @@ pub async fn of_trunk(
             realm,
         };
         let pbx = report.user_agent.as_deref().and_then(Pbx::of_user_agent);
-        report.pbx = pbx.map(Pbx::name);
+        report.pbx = pbx.map(|pbx| pbx.name().into());
         report.settings = pbx.map(|pbx| pbx_settings::settings(pbx, settings));
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 
 use super::clock::{by_its_clock, length};
@@ -26,7 +27,8 @@ from_row!(Holder {
 });
 
 /// State of a node.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It renews its lease.
     Serving,
@@ -36,6 +38,18 @@ pub enum NodeState {
     Ended,
     /// Its lease has expired, and it wasn't draining: it was killed, hangs, or can't reach the database.
     Silent,
+}
+
+impl NodeState {
+    /// Returns the name as the API has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Ended => "ended",
+            Self::Silent => "silent",
+        }
+    }
 }
 
 /// A node as the database knows it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -63,7 +63,7 @@ from_row!(Org {
 });
 
 /// Reason why an org is suspended: it begins no calls, its keys are refused, and calls that are up continue.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "OrgSuspendedBy")]
 pub enum SuspendedBy {

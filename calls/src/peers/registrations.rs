@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use serde::{Deserialize, Serialize};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 /// State of a trunk's registration.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// The carrier has not answered yet.
     Registering,
@@ -19,6 +21,7 @@ pub enum State {
     /// Failed, will retry.
     Failed,
     /// Another node of the installation registers this trunk.
+    #[serde(rename = "elsewhere")]
     OtherNode,
 }
 

@@ -1,12 +1,12 @@
 //! Ways of one transfer: REFER or bridge first, and which may follow.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::TransferMethod;
 
 /// Reason for the way in force.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWayReason")]
 pub enum MethodReason {

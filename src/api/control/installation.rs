@@ -1,11 +1,12 @@
 //! `/operator/nodes`, `/operator/health` and `/operator/sources`: state of the installation, as the operator's pages and commands show it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::nodes::{self, NodeState, NodeStatus};
 use trunkline_store::{auth_failures, journal};
 use uuid::Uuid;
@@ -54,18 +55,19 @@ const SOURCES_WINDOW: Duration = Duration::from_secs(24 * 3600);
 const MOST_SOURCES: u32 = 100;
 
 /// A node, as the database knows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Node")]
-pub(super) struct NodeView {
-    node: u8,
-    host: String,
+pub(in crate::api) struct NodeView {
+    pub(in crate::api) node: u8,
+    pub(in crate::api) host: String,
     /// `serving`, `draining`, `ended`, or `silent`: the node neither renews its lease nor reported its end.
-    status: &'static str,
-    started_at: String,
+    #[schemars(with = "String")]
+    pub(in crate::api) status: NodeState,
+    pub(in crate::api) started_at: String,
     /// End of the node's lease.
-    lease_expires_at: String,
+    pub(in crate::api) lease_expires_at: String,
     /// Calls that are up on the node, as far as the database knows.
-    calls: u32,
+    pub(in crate::api) calls: u32,
 }
 
 impl From<NodeStatus> for NodeView {
@@ -73,12 +75,7 @@ impl From<NodeStatus> for NodeView {
         Self {
             node: node.node,
             host: node.host,
-            status: match node.state {
-                NodeState::Serving => "serving",
-                NodeState::Draining => "draining",
-                NodeState::Ended => "ended",
-                NodeState::Silent => "silent",
-            },
+            status: node.state,
             started_at: written(node.started_at),
             lease_expires_at: written(node.lease_expires_at),
             calls: node.calls,
@@ -99,25 +96,26 @@ pub(super) async fn nodes(
 }
 
 /// State of the node that answers.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NodeHealth")]
-pub(super) struct HealthView {
+pub(in crate::api) struct HealthView {
     /// Number of the node; `null` where no daemon runs.
-    node: Option<u8>,
-    version: &'static str,
-    draining: bool,
+    pub(in crate::api) node: Option<u8>,
+    pub(in crate::api) version: Cow<'static, str>,
+    pub(in crate::api) draining: bool,
     /// `sqlite` or `postgresql`.
-    database: &'static str,
+    pub(in crate::api) database: Cow<'static, str>,
     /// True if the database answers in time.
-    database_answers: bool,
+    pub(in crate::api) database_answers: bool,
     /// Seconds by which this machine's clock is ahead of the database's; `null` for an embedded database.
-    clock_ahead_seconds: Option<f64>,
+    pub(in crate::api) clock_ahead_seconds: Option<f64>,
     /// `ok`, `waiting` for the database, or `failing`: the disk takes no facts. `null` where no daemon runs.
-    journal: Option<&'static str>,
+    #[schemars(with = "Option<String>")]
+    pub(in crate::api) journal: Option<journal::State>,
     /// Addresses that SIP peers reach.
-    sip_addresses: Vec<String>,
+    pub(in crate::api) sip_addresses: Vec<String>,
     /// Result of the checks of each configured certificate.
-    certificates: Vec<Finding>,
+    pub(in crate::api) certificates: Vec<Finding>,
 }
 
 /// `GET /operator/health`
@@ -139,20 +137,17 @@ pub(super) async fn health(
     let engine = api.engine();
     Ok(Json(HealthView {
         node: engine.map(|engine| engine.node()),
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").into(),
         draining: api.is_draining(),
         database: if store.is_shared() {
             "postgresql"
         } else {
             "sqlite"
-        },
+        }
+        .into(),
         database_answers: answers,
         clock_ahead_seconds: off.map(Off::seconds),
-        journal: engine.map(|engine| match engine.journal() {
-            journal::State::Ok => "ok",
-            journal::State::Waiting => "waiting",
-            journal::State::Failing => "failing",
-        }),
+        journal: engine.map(|engine| engine.journal()),
         sip_addresses: api.sip_addresses().to_vec(),
         certificates: api
             .config()
@@ -163,17 +158,17 @@ pub(super) async fn health(
 }
 
 /// Address from which log-ins fail.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "FailingSource")]
-pub(super) struct SourceView {
-    source: String,
+pub(in crate::api) struct SourceView {
+    pub(in crate::api) source: String,
     /// Failed log-ins of the last 24 hours. An org keeps its newest thousand.
-    failures: u32,
+    pub(in crate::api) failures: u32,
     /// Existing user names that the source tried.
-    usernames: u32,
-    org_id: Uuid,
-    org_name: String,
-    last_at: String,
+    pub(in crate::api) usernames: u32,
+    pub(in crate::api) org_id: Uuid,
+    pub(in crate::api) org_name: String,
+    pub(in crate::api) last_at: String,
 }
 
 /// `GET /operator/sources`: addresses from which log-ins failed in the last 24 hours, for each org, the most frequent first.

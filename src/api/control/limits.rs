@@ -1,9 +1,11 @@
 //! `/operator/partners/{partnerId}/limits`: limits of a partner, and the greatest that it may set for its orgs.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_bounds::PartnerShare;
 use trunkline_store::{Change, OrgLimit, org_limits};
 use uuid::Uuid;
@@ -37,15 +39,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// Limit of a partner, or the greatest value that it may set for an org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PartnerLimitRow")]
-pub(super) struct PartnerLimitRow {
+pub(in crate::api) struct PartnerLimitRow {
     /// Name of the limit.
-    limit: &'static str,
+    pub(in crate::api) limit: Cow<'static, str>,
     /// The value in force.
-    value: u32,
+    pub(in crate::api) value: u32,
     /// `partner`: the partner's own; `org`: for each of its orgs.
-    of: &'static str,
+    pub(in crate::api) of: Cow<'static, str>,
 }
 
 /// `GET /operator/partners/{partnerId}/limits`
@@ -124,7 +126,11 @@ async fn view_of_partner(
     let (known, most_orgs, set) = read.await?;
 
     let (usual, defaults) = (&api.config().limits, default_limits(api.config()));
-    let row = |limit, value, of| PartnerLimitRow { limit, value, of };
+    let row = |limit: &'static str, value, of: &'static str| PartnerLimitRow {
+        limit: limit.into(),
+        value,
+        of: of.into(),
+    };
     let requests = known.requests_per_minute;
     let links = known.login_links_per_minute;
     let share = known.node_share_percent;

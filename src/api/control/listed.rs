@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, Tx};
 use uuid::Uuid;
@@ -12,10 +12,10 @@ use crate::api::query::Query;
 use crate::api::{Api, ApiError, Success};
 
 /// Whole list, without pages.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}List")]
-pub(super) struct Listed<T> {
-    pub(super) items: Vec<T>,
+pub(in crate::api) struct Listed<T> {
+    pub(in crate::api) items: Vec<T>,
 }
 
 /// Lists what an org or a partner has.

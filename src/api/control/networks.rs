@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{Dedication, Kind, dedications};
 use uuid::Uuid;
 
@@ -49,15 +49,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A network that is dedicated to an org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DedicatedNetwork")]
-pub(super) struct NetworkView {
+pub(in crate::api) struct NetworkView {
     #[schemars(with = "String")]
-    network: IpNet,
+    pub(in crate::api) network: IpNet,
     org_id: Uuid,
     /// The operator vouches for the source of calls from the network, which can be forged over UDP: they aren't asked to prove it.
     no_proof: bool,
-    created_at: String,
+    pub(in crate::api) created_at: String,
 }
 
 impl From<Dedication> for NetworkView {

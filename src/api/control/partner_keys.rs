@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Change, Error, Kind, PartnerKey, Store, partners};
@@ -53,24 +53,24 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A key of a partner.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PartnerKey")]
-pub(super) struct KeyView {
-    id: Uuid,
+pub(in crate::api) struct KeyView {
+    pub(in crate::api) id: Uuid,
     partner_id: Uuid,
-    name: String,
-    created_at: String,
-    last_used_at: Option<String>,
+    pub(in crate::api) name: String,
+    pub(in crate::api) created_at: String,
+    pub(in crate::api) last_used_at: Option<String>,
 }
 
 /// A new key, the one time that it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewPartnerKey")]
-pub(super) struct NewKeyView {
+pub(in crate::api) struct NewKeyView {
     #[serde(flatten)]
     key: KeyView,
     /// The key itself. It is shown only this once.
-    partner_key: String,
+    pub(in crate::api) partner_key: String,
 }
 
 impl From<PartnerKey> for KeyView {

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{Acting, Change, Kind, NewPartner, Partner, versions};
 use uuid::Uuid;
 
@@ -55,21 +55,21 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A partner.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Partner")]
-pub(super) struct PartnerView {
-    id: Uuid,
-    name: String,
+pub(in crate::api) struct PartnerView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
     /// True if the partner's keys work.
-    active: bool,
+    pub(in crate::api) active: bool,
     /// Networks that its requests may come from; `null`: any.
     #[schemars(with = "Option<Vec<String>>")]
-    allowed_networks: Option<Vec<IpNet>>,
+    pub(in crate::api) allowed_networks: Option<Vec<IpNet>>,
     /// True if it may verify numbers of its orgs.
-    verifies_numbers: bool,
-    created_at: String,
+    pub(in crate::api) verifies_numbers: bool,
+    pub(in crate::api) created_at: String,
     /// Time of the last change, which is the version for `If-Match`.
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for PartnerView {

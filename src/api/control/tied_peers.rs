@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_store::{Kind, TiedPeer, tied_peers};
 use uuid::Uuid;
@@ -52,12 +52,12 @@ const PEER: Parsed<PeerPattern> = Parsed::new("a host, an address or a CIDR bloc
 .example("carrier.example.com");
 
 /// A peer that is tied to an org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TiedPeer")]
-pub(super) struct TiedView {
-    peer: String,
+pub(in crate::api) struct TiedView {
+    pub(in crate::api) peer: String,
     org_id: Uuid,
-    created_at: String,
+    pub(in crate::api) created_at: String,
 }
 
 impl From<TiedPeer> for TiedView {

@@ -3,15 +3,16 @@
 use axum::extract::RawQuery;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::backend::{items, parameter, query, text};
+use super::backend::{parameter, query};
 use super::document::{spaced, table, time};
-use super::fields::{Field, Filled, Input, choices};
+use super::fields::{Field, Input, choices};
 use super::form_page::{form_of, shown_status};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
+use crate::api::audit::AuditView;
+use crate::api::page::Page;
 
 /// Filters of the form, as the query and the API name them.
 const FILTERS: [&str; 3] = ["actor", "start_date", "end_date"];
@@ -47,28 +48,27 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     let filters = wanted(raw.as_deref());
     let cursor = parameter(raw.as_deref(), "cursor");
     let asked = query_of(&filters, &[("limit", "50"), ("cursor", &cursor)]);
-    let (log, refused) = match visitor.client.get(&format!("/phone/audit{asked}")).await {
-        Ok(log) => (log, None),
+    let path = format!("/phone/audit{asked}");
+    let (entries, next, refused) = match visitor.client.get::<Page<AuditView>>(&path).await {
+        Ok(page) => (page.items, page.next, None),
         Err(refused) => {
             shown_status(&refused)?;
-            (Value::Null, Some(refused))
+            (Vec::new(), None, Some(refused))
         }
     };
 
+    let value = |wanted: &str| {
+        let filter = filters.iter().find(|(name, _)| *name == wanted);
+        filter.map_or("", |(_, value)| value)
+    };
     let fields = [
-        Field::new("actor", "Changed by", Input::Select(choices(&ACTORS))),
-        Field::new("start_date", "From", Input::Date),
-        Field::new("end_date", "To", Input::Date),
+        Field::new("actor", "Changed by", Input::Select(choices(&ACTORS))).holds(value("actor")),
+        Field::new("start_date", "From", Input::Date).holds(value("start_date")),
+        Field::new("end_date", "To", Input::Date).holds(value("end_date")),
     ];
 
-    let shown = Value::Object(
-        filters
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())))
-            .collect(),
-    );
-    let object = text(&shown, OBJECT);
-    let (columns, rows) = rows(&log);
+    let object = value(OBJECT);
+    let (columns, rows) = rows(&entries);
     let csv = visitor.path(&format!("audit.csv{}", query_of(&filters, &[])));
     let heading = html! {
         h1 { "Audit log" }
@@ -77,7 +77,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
 
     let content = html! {
         form.filters method="get" action=(visitor.path("audit")) role="search" {
-            (form_of(&fields, Filled::With(&shown), refused.as_ref()))
+            (form_of(&fields, None, refused.as_ref()))
             @if !object.is_empty() { input type="hidden" name=(OBJECT) value=(object); }
             div.go {
                 button type="submit" { "Search" }
@@ -87,8 +87,8 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         section.card aria-label="Audit log" {
             @if !object.is_empty() { p.soft { "Changes of one object." } }
             (table("Audit log", &columns, &rows, "No change matches."))
-            @if !text(&log, "next").is_empty() {
-                div.pages { a.button href=(visitor.path(&format!("audit{}", query_of(&filters, &[("cursor", text(&log, "next"))])))) rel="next" { "Older" } }
+            @if let Some(next) = &next {
+                div.pages { a.button href=(visitor.path(&format!("audit{}", query_of(&filters, &[("cursor", next)])))) rel="next" { "Older" } }
             }
         }
     };
@@ -110,21 +110,19 @@ pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Res
 }
 
 /// Columns of a log, and the cells of its entries.
-pub(super) fn rows(log: &Value) -> ([&'static str; 6], Vec<Vec<Markup>>) {
+pub(super) fn rows(log: &[AuditView]) -> ([&'static str; 6], Vec<Vec<Markup>>) {
     let columns = ["When", "Changed by", "Change", "What", "Fields", "From"];
-    let rows = items(log).iter().map(|entry| {
-        let fields = entry["fields"].as_array().map_or(&[][..], Vec::as_slice);
-        let fields: Vec<_> = fields.iter().filter_map(Value::as_str).collect();
+    let rows = log.iter().map(|entry| {
         vec![
-            time(text(entry, "at")),
-            html! { (text(entry, "actor_name")) " " span.soft { (spaced(text(entry, "actor"))) } },
-            html! { code { (text(entry, "action")) } },
+            time(&entry.at),
+            html! { (entry.actor_name) " " span.soft { (spaced(&entry.actor)) } },
+            html! { code { (entry.action) } },
             html! {
-                (spaced(text(entry, "resource")))
-                @if let Some(name) = entry["resource_name"].as_str() { " " strong { (name) } }
+                (spaced(&entry.resource))
+                @if let Some(name) = &entry.resource_name { " " strong { (name) } }
             },
-            html! { (fields.join(", ")) },
-            html! { (text(entry, "address")) },
+            html! { (entry.fields.join(", ")) },
+            html! { (entry.address.as_deref().unwrap_or_default()) },
         ]
     });
 

@@ -1,5 +1,6 @@
 //! Requests of a page to the API in this process, with the session of the page. So rules, messages, limits and audit entries are those of the API.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,14 +13,20 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower_service::Service as _;
 
 use crate::api::caller::Operator;
 use crate::api::connection::Encrypted;
 use crate::api::connection_limiter::Proof;
+use crate::api::error::RefusalView;
 use crate::api::operator_sessions::OperatorSession;
+use crate::api::page::Page;
 use crate::config::{Config, Http};
+
+/// Form of every answer that is read here.
+const JSON: &str = "application/json";
 
 /// Longest answer that is read into memory; a longer one counts as unreadable.
 const MAX_ANSWER: usize = 16 << 20;
@@ -113,36 +120,37 @@ impl Client {
         })
     }
 
-    /// Returns the JSON at a path.
+    /// Returns the view at a path.
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, BackendRefusal> {
-        self.send(Method::GET, path, None).await
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BackendRefusal> {
+        let response = self.accepted(Method::GET, path, JSON, None).await?;
+        view_of(path, response).await
     }
 
-    /// Returns the first [`MOST_ITEMS`] items of the list at a path without a query, as one page.
+    /// Returns the first [`MOST_ITEMS`] items of the list at a path without a query.
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn all(&self, path: &str) -> Result<Value, BackendRefusal> {
-        let mut all: Vec<Value> = Vec::new();
+    pub(super) async fn all<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Vec<T>, BackendRefusal> {
+        let mut all = Vec::new();
         let mut next = String::new();
         loop {
             let asked = query(&[("limit", "100"), ("cursor", &next)]);
-            let mut page = self.get(&format!("{path}{asked}")).await?;
-            if let Value::Array(items) = page["items"].take() {
-                all.extend(items);
-            }
-            text(&page, "next").clone_into(&mut next);
-            if next.is_empty() || all.len() >= MOST_ITEMS {
-                page["items"] = all.into();
-                return Ok(page);
+            let page: Page<T> = self.get(&format!("{path}{asked}")).await?;
+            all.extend(page.items);
+            match page.next {
+                Some(cursor) if all.len() < MOST_ITEMS => next = cursor,
+                Some(_) | None => return Ok(all),
             }
         }
     }
 
-    /// Sends a request, and returns the JSON of its answer.
+    /// Sends a request of whose answer nothing is shown.
     ///
     /// # Errors
     /// The API's refusal.
@@ -151,27 +159,37 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, BackendRefusal> {
-        let response = self.response(method, path, "application/json", body).await;
-        let status = response.status();
-
-        match value_of(response).await {
-            Some(value) if status.is_success() => Ok(value),
-            Some(value) => Err(BackendRefusal::read(status, &value)),
-            None => Err(BackendRefusal::unreadable()),
-        }
+    ) -> Result<(), BackendRefusal> {
+        self.accepted(method, path, JSON, body).await.map(drop)
     }
 
-    /// Sends a `POST` that changes nothing, and returns the JSON of its answer. A page that a link of another site opened may send it too.
+    /// Sends a `POST`, and returns the view of its answer.
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn ask(&self, path: &str, body: &Value) -> Result<Value, BackendRefusal> {
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, BackendRefusal> {
+        let response = self.accepted(Method::POST, path, JSON, Some(body)).await?;
+        view_of(path, response).await
+    }
+
+    /// Sends a `POST` that changes nothing, and returns the view of its answer. A page that a link of another site opened may send it too.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, BackendRefusal> {
         let mut asking = self.clone();
         // The API lets a session send a `POST` from the console's own pages alone, and judges that by these two.
         asking.headers.remove(ORIGIN);
         asking.headers.remove(SEC_FETCH_SITE);
-        asking.send(Method::POST, path, Some(body)).await
+        asking.post(path, body).await
     }
 
     /// Returns the answer at a path in another form than JSON.
@@ -183,16 +201,7 @@ impl Client {
         path: &str,
         accept: &'static str,
     ) -> Result<Response, BackendRefusal> {
-        let response = self.response(Method::GET, path, accept, None).await;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-
-        Err(match value_of(response).await {
-            Some(value) => BackendRefusal::read(status, &value),
-            None => BackendRefusal::unreadable(),
-        })
+        self.accepted(Method::GET, path, accept, None).await
     }
 
     /// Changes the object at a path, unless it has another version by now: the API then refuses with 412.
@@ -204,7 +213,7 @@ impl Client {
         path: &str,
         version: &str,
         body: &Value,
-    ) -> Result<Value, BackendRefusal> {
+    ) -> Result<(), BackendRefusal> {
         let mut versioned = self.clone();
         // A text that no header can hold is no version of ours, so it must match none.
         let tag = HeaderValue::try_from(format!("\"{version}\""))
@@ -221,6 +230,21 @@ impl Client {
             headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static(disposition));
         }
         response
+    }
+
+    /// Sends a request, and returns its answer if it is a success.
+    async fn accepted(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<&Value>,
+    ) -> Result<Response, BackendRefusal> {
+        let response = self.response(method, path, accept, body).await;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(BackendRefusal::of(response).await),
+        }
     }
 
     /// Sends a request, and returns its answer unchanged.
@@ -241,8 +265,7 @@ impl Client {
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {
-            let json = HeaderValue::from_static("application/json");
-            headers.insert(CONTENT_TYPE, json);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         }
 
         if let Some(peer) = self.peer {
@@ -267,13 +290,16 @@ impl Client {
     }
 }
 
-/// JSON of an answer; null for an empty one.
-async fn value_of(response: Response) -> Option<Value> {
-    let octets = to_bytes(response.into_body(), MAX_ANSWER).await.ok()?;
-    match octets.is_empty() {
-        true => Some(Value::Null),
-        false => serde_json::from_slice(&octets).ok(),
+/// View in an answer. One that its type can't read is a mistake of the type: a build with assertions panics, as the tests' is, which open every page.
+async fn view_of<T: DeserializeOwned>(path: &str, response: Response) -> Result<T, BackendRefusal> {
+    let octets = to_bytes(response.into_body(), MAX_ANSWER).await;
+    let octets = octets.map_err(|_| BackendRefusal::unreadable())?;
+    let view = serde_json::from_slice(&octets);
+    if let Err(fault) = &view {
+        debug_assert!(false, "{path}: {fault}");
+        tracing::error!(path, %fault, "answer of the API not read");
     }
+    view.map_err(|_| BackendRefusal::unreadable())
 }
 
 impl BackendRefusal {
@@ -285,16 +311,23 @@ impl BackendRefusal {
         }
     }
 
-    fn read(status: StatusCode, body: &Value) -> Self {
-        let errors = body["errors"].as_array().map_or(&[][..], Vec::as_slice);
-        let fault = |error: &Value| {
-            let path = error["path"].as_str().map(str::to_owned);
-            Some((path, error["message"].as_str()?.to_owned()))
+    /// Reads the answer of a request that was refused.
+    async fn of(response: Response) -> Self {
+        let status = response.status();
+        let octets = to_bytes(response.into_body(), MAX_ANSWER).await;
+        let octets = octets.unwrap_or_default();
+        let Ok(body) = serde_json::from_slice::<RefusalView<'_>>(&octets) else {
+            return Self::unreadable();
         };
+
+        let faults = body.errors.into_iter().map(|fault| {
+            let path = fault.path.map(Cow::into_owned);
+            (path, fault.message.into_owned())
+        });
         Self {
             status,
-            message: body["message"].as_str().unwrap_or_default().to_owned(),
-            faults: errors.iter().filter_map(fault).collect(),
+            message: body.message.into_owned(),
+            faults: faults.collect(),
         }
     }
 }
@@ -318,19 +351,4 @@ pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
         serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
     let found = pairs.into_iter().find(|(name, _)| name == wanted);
     found.map(|(_, value)| value).unwrap_or_default()
-}
-
-/// Items of a list's answer.
-pub(super) fn items(list: &Value) -> &[Value] {
-    list["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Text of a field; empty if it is `null`. A field that the object doesn't have is a mistake of the page: a build with assertions panics, as the tests'
-/// is, which open every page.
-pub(super) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
-    let has_field = value
-        .as_object()
-        .is_none_or(|object| object.contains_key(field));
-    debug_assert!(has_field, "no field {field} in {value}");
-    value[field].as_str().unwrap_or_default()
 }

@@ -389,7 +389,7 @@ fn row(call: &Call, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> 
         html! { span.way title=(way.0) { (way.1) } " " (call.from_number) },
         html! { (call.to_number) },
         html! { @match agent { Some(name) => (name), None => span.soft { "none" } } },
-        html! { (status(call.status.as_str())) @if is_held { " " (badge(Tone::Warn, "on hold")) } },
+        html! { (status(call.status)) @if is_held { " " (badge(Tone::Warn, "on hold")) } },
         html! { time.since datetime=(written(call.answered_at.unwrap_or(call.started_at))) { "up" } },
         html! { @if writes { (commands(call, &at)) } },
     ]

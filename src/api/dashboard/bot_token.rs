@@ -5,13 +5,13 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::backend::text;
 use super::document::{copied, time};
 use super::form_page::revealed;
 use super::forms::{button, danger};
 use super::frame::Section;
 use super::page::ErrorPage;
 use super::visitor::{SubmittedForm, Visitor};
+use crate::api::phone::{BotTokenView, NewBotTokenView};
 
 /// The API's path of the token.
 const BOT_TOKEN: &str = "/phone/bot-token";
@@ -40,15 +40,15 @@ pub(super) async fn card(visitor: &Visitor) -> Result<Markup, ErrorPage> {
 }
 
 /// Content of the card of an org that has a token. The next one is made first, given to the bots, and then signs.
-fn made(visitor: &Visitor, token: &Value) -> Markup {
+fn made(visitor: &Visitor, token: &BotTokenView) -> Markup {
     html! {
         dl {
-            dt { "Account" } dd { (copied("bot-account", text(token, "account_sid"))) }
-            dt { "Signs since" } dd { (time(text(token, "created_at"))) }
-            @if let Some(at) = token["next_created_at"].as_str() { dt { "Next one made" } dd { (time(at)) } }
-            @if let Some(until) = token["old_expires_at"].as_str() { dt { "Old one good until" } dd { (time(until)) } }
+            dt { "Account" } dd { (copied("bot-account", &token.account_sid)) }
+            dt { "Signs since" } dd { (time(&token.created_at)) }
+            @if let Some(at) = &token.next_created_at { dt { "Next one made" } dd { (time(at)) } }
+            @if let Some(until) = &token.old_expires_at { dt { "Old one good until" } dd { (time(until)) } }
         }
-        @if token["next_created_at"].is_null() {
+        @if token.next_created_at.is_none() {
             (button(visitor, "keys/bot-token", "Make the next token"))
         } @else {
             (button(visitor, "keys/bot-token/promote", "Let the next token sign"))
@@ -61,16 +61,13 @@ fn made(visitor: &Visitor, token: &Value) -> Markup {
 pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
-    let made = visitor
-        .client
-        .send(Method::POST, BOT_TOKEN, Some(&json!({})))
-        .await?;
-    let (token, next) = (text(&made, "auth_token"), visitor.path("keys"));
+    let made: NewBotTokenView = visitor.client.post(BOT_TOKEN, &json!({})).await?;
+    let next = visitor.path("keys");
     let page = revealed(
         visitor,
         Section::Keys,
         "Bot token",
-        token,
+        &made.auth_token,
         "The bot token.",
         &next,
     );

@@ -1,7 +1,6 @@
 //! Page of one call: its record and cause, the ladder of its messages, and why it went where it went, in the same sentences as in the API
 //! and the CLI. The messages can be downloaded as a capture and as a flow.
 
-use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::time::Duration;
 
@@ -11,25 +10,28 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use serde_json::Value;
 use trunkline_capture::flow;
 use trunkline_capture::import::import;
+use trunkline_model::record::{Direction, Status};
 use trunkline_store::{SessionHandoff, handoffs};
 
-use super::backend::{items, query, text};
+use super::backend::query;
 use super::board::{Boards, Part};
 use super::calls::{answered, outcome};
 use super::cause::cause;
 use super::document::{card, moment, spaced, time, time_or};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
-use super::ladder::{ladder, sdp};
+use super::ladder::{drawn, sdp};
 use super::media::media;
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::stream::{self, Looked};
 use super::visitor::Visitor;
 use crate::api::Api;
+use crate::api::phone::{CallView, ConfigView, DestinationView, TraceView, TransferView};
+use crate::explain::call::Explanation;
+use crate::explain::ladder::Ladder;
 
 /// Interval at which a call that is up is read: each time costs the org five requests to the API.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
@@ -40,12 +42,14 @@ const MAX_CAPTURE: usize = 16 << 20;
 
 /// Everything that the page shows of a call, as the API has it.
 struct Shown {
-    call: Value,
-    explained: Value,
+    call: CallView,
+    explained: Explanation,
     names: Names,
-    /// Assignments of the call's agent; `null` if it was deleted since.
-    config: Value,
-    trace: Value,
+    /// Destinations of the call's agent; none if it was deleted since.
+    destinations: Vec<DestinationView>,
+    ladder: Ladder,
+    /// False if there was no room for some of the messages.
+    is_complete: bool,
     /// Handoffs of the call's session, newest first.
     handoffs: Vec<SessionHandoff>,
 }
@@ -54,35 +58,36 @@ impl Shown {
     async fn read(api: &Api, visitor: &Visitor) -> Result<Self, ErrorPage> {
         let client = &visitor.client;
         let path = format!("/phone/calls/{}", visitor.id("call_id")?);
-        let call = client.get(&path).await?;
+        let call: CallView = client.get(&path).await?;
         // The agent may be deleted by now. The page then offers no transfer.
-        let config = match call["agent_id"].as_str() {
+        let destinations = match call.agent_id {
             Some(agent) => {
-                client
-                    .get(&format!("/phone/sip/agents/{agent}/config"))
-                    .await
+                let path = format!("/phone/sip/agents/{agent}/config");
+                let config = client.get::<ConfigView>(&path).await;
+                config.map_or_else(|_| Vec::new(), |config| config.transfer_destinations)
             }
-            None => Ok(Value::Null),
+            None => Vec::new(),
         };
 
         // The node that holds the messages may be away. The page shows the rest without them.
-        let trace = client.get(&format!("{path}/trace")).await;
-        let (org, session) = (visitor.org, text(&call, "session_id").to_owned());
+        let trace = client.get::<TraceView>(&format!("{path}/trace")).await.ok();
+        let (org, session) = (visitor.org, call.session_id.to_string());
         let handoffs = api
             .read_inline(move |tx| handoffs::of_session(tx, org, &session, MAX_HANDOFFS))
             .await?;
         Ok(Self {
             handoffs,
             explained: client.get(&format!("{path}/routing")).await?,
-            names: Names::of(client, BTreeSet::from([text(&call, "agent_id")])).await?,
-            config: config.unwrap_or_default(),
-            trace: trace.unwrap_or_default(),
+            names: Names::of(client, call.agent_id.into_iter().collect()).await?,
+            destinations,
+            is_complete: trace.as_ref().is_none_or(|trace| trace.complete),
+            ladder: trace.map(TraceView::into_ladder).unwrap_or_default(),
             call,
         })
     }
 
     fn is_up(&self) -> bool {
-        self.call["ended_at"].is_null()
+        self.call.ended_at.is_none()
     }
 
     /// Parts that change while the call is up, in the order of the page. Each has an id.
@@ -91,18 +96,19 @@ impl Shown {
             call,
             explained,
             names,
-            config,
-            trace,
+            destinations,
+            ladder,
+            is_complete,
             handoffs,
         } = self;
-        let is_answered = self.is_up() && text(call, "status") == "in_progress";
+        let is_answered = self.is_up() && call.status == Status::InProgress;
 
         [
-            html! { p.under #outcome { (outcome(call)) " " (time(text(call, "started_at"))) } },
+            html! { p.under #outcome { (outcome(call)) " " (time(&call.started_at)) } },
             html! {
                 div #now {
                     (cause(visitor, call, explained).unwrap_or_default())
-                    @if is_answered && visitor.writes() { (commands(visitor, call, config)) }
+                    @if is_answered && visitor.writes() { (commands(visitor, call, destinations)) }
                 }
             },
             card(
@@ -113,10 +119,10 @@ impl Shown {
             card("why", "Why it went there", &why(visitor, call, explained)),
             html! {
                 div #messages {
-                    (card("passed", "What passed", &passed(trace)))
-                    @if let Some(difference) = sdp(trace) { (card("sdp", "Offers on the two legs", &difference)) }
-                    @if !call["media"].is_null() { (card("media", "Media", &media(&call["media"]))) }
-                    @if !call["transfer"].is_null() { (card("transfer", "Transfer", &transfer(&call["transfer"]))) }
+                    (card("passed", "What passed", &passed(ladder, *is_complete)))
+                    @if let Some(difference) = sdp(ladder) { (card("sdp", "Offers on the two legs", &difference)) }
+                    @if let Some(figures) = &call.media { (card("media", "Media", &media(figures))) }
+                    @if let Some(last) = &call.transfer { (card("transfer", "Transfer", &transfer(last))) }
                     @for (at, handoff) in handoffs.iter().enumerate() { (card(&format!("handoff-{at}"), "Handoff", &handed_off(handoff))) }
                 }
             },
@@ -129,11 +135,7 @@ pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Htm
     let shown = Shown::read(&api, &visitor).await?;
     let call = &shown.call;
     let [outcome, now, record, why, messages] = shown.parts(&visitor);
-    let title = format!(
-        "Call from {} to {}",
-        text(call, "from_number"),
-        text(call, "to_number")
-    );
+    let title = format!("Call from {} to {}", call.from_number, call.to_number);
 
     let heading = html! {
         div {
@@ -143,7 +145,7 @@ pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Htm
         }
         div.actions { (downloads(&visitor, call)) }
     };
-    let events = visitor.path(&format!("calls/{}/events", text(call, "id")));
+    let events = visitor.path(&format!("calls/{}/events", call.id));
     let content = html! {
         div data-stream=[shown.is_up().then_some(events)] {
             (now)
@@ -164,7 +166,7 @@ pub(super) async fn events(
 ) -> Result<Response, ErrorPage> {
     visitor
         .client
-        .get(&format!("/phone/calls/{}", visitor.id("call_id")?))
+        .get::<CallView>(&format!("/phone/calls/{}", visitor.id("call_id")?))
         .await?;
 
     // After the read, so that a call that isn't the org's takes no place.
@@ -195,8 +197,8 @@ pub(super) async fn events(
     ))
 }
 
-fn downloads(visitor: &Visitor, call: &Value) -> Markup {
-    let path = |what: &str| visitor.path(&format!("calls/{}/{what}", text(call, "id")));
+fn downloads(visitor: &Visitor, call: &CallView) -> Markup {
+    let path = |what: &str| visitor.path(&format!("calls/{}/{what}", call.id));
     html! {
         a.button href=(path("trace.pcap")) download { "Capture" }
         a.button href=(path("trace.flow")) download { "Flow" }
@@ -204,16 +206,12 @@ fn downloads(visitor: &Visitor, call: &Value) -> Markup {
 }
 
 /// Hold, transfer and hang-up of a call that is up.
-fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
-    let at = format!("calls/{}", text(call, "id"));
-
-    let destinations = config["transfer_destinations"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+fn commands(visitor: &Visitor, call: &CallView, destinations: &[DestinationView]) -> Markup {
+    let at = format!("calls/{}", call.id);
 
     html! {
         div.card.commands-row aria-label="Commands" role="group" {
-            @if call["held"] == true {
+            @if call.held {
                 (button(visitor, &format!("{at}/resume"), "Resume"))
             } @else {
                 (button(visitor, &format!("{at}/hold"), "Hold"))
@@ -222,11 +220,11 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
                 form.inline.transfer method="post" action=(visitor.path(&format!("{at}/transfer"))) {
                     (token(visitor))
                     select name="destination_id" aria-label="Destination" {
-                        @for destination in destinations { option value=(text(destination, "id")) { (text(destination, "name")) } }
+                        @for destination in destinations { option value=(destination.id) { (destination.name) } }
                     }
                     button.plain type="submit" { "Transfer" }
                 }
-            } @else if let Some(agent) = call["agent_id"].as_str() {
+            } @else if let Some(agent) = call.agent_id {
                 span.soft { "To transfer the call, give the agent a destination on " a href=(visitor.path(&format!("agents/{agent}"))) { "its page" } "." }
             }
             (danger(visitor, &format!("{at}/hangup"), "Hang up", "Both sides are hung up on at once."))
@@ -234,91 +232,92 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
     }
 }
 
-fn record(visitor: &Visitor, call: &Value, explained: &Value, names: &Names) -> Markup {
-    let agent = text(call, "agent_id");
-    let log_in = &explained["log_in"];
+fn record(visitor: &Visitor, call: &CallView, explained: &Explanation, names: &Names) -> Markup {
+    let numbers = [
+        ("Caller's number", &call.from_number, &call.from_e164),
+        ("Called number", &call.to_number, &call.to_e164),
+    ];
 
     html! {
         dl {
-            dt { "Direction" } dd { (text(call, "direction")) }
+            dt { "Direction" } dd { (call.direction.as_str()) }
             dt { "Agent" }
             dd {
-                @if agent.is_empty() { (names.shown(agent)) }
-                @else { a href=(visitor.path(&format!("agents/{agent}"))) { (names.shown(agent)) } }
+                @match call.agent_id {
+                    None => (names.shown(None)),
+                    Some(agent) => a href=(visitor.path(&format!("agents/{agent}"))) { (names.shown(Some(agent))) },
+                }
             }
-            @if call["caller_withheld"] == true { dt { "Caller" } dd { "withheld: neither the runtime nor a destination gets the number" } }
-            @for (title, dialled, number) in [("Caller's number", "from_number", "from_e164"), ("Called number", "to_number", "to_e164")] {
+            @if call.caller_withheld { dt { "Caller" } dd { "withheld: neither the runtime nor a destination gets the number" } }
+            @for (title, dialled, number) in numbers {
                 // The E.164 form, if the phone system sent another one.
-                @if let Some(number) = call[number].as_str().filter(|number| *number != text(call, dialled)) { dt { (title) } dd { (number) } }
+                @if let Some(number) = number.as_ref().filter(|number| number.as_str() != dialled) { dt { (title) } dd { (number) } }
             }
 
             dt { "Answered for" } dd { (answered(call)) }
-            dt { "Rang" } dd { (time_or(call["ringing_at"].as_str(), "never")) }
-            dt { "Answered" } dd { (time_or(call["answered_at"].as_str(), "never")) }
-            dt { "Ended" } dd { (time_or(call["ended_at"].as_str(), "is up")) }
-            @if let Some(by) = call["hangup_by"].as_str() { dt { "Ended by" } dd { (spaced(by)) } }
-            @if let Some(code) = call["sip_code"].as_u64() { dt { "SIP status" } dd { (code) } }
-            @if let Some(reason) = call["reason"].as_str() { dt { "Reason" } dd { code { (reason) } } }
-            @if let Some(detail) = call["reason_detail"].as_str() { dt { "Details of the reason" } dd { (detail) } }
-            @if let Some(cause) = call["q850_cause"].as_u64() { dt { "Q.850 cause" } dd { (cause) } }
+            dt { "Rang" } dd { (time_or(call.ringing_at.as_deref(), "never")) }
+            dt { "Answered" } dd { (time_or(call.answered_at.as_deref(), "never")) }
+            dt { "Ended" } dd { (time_or(call.ended_at.as_deref(), "is up")) }
+            @if let Some(by) = call.hangup_by { dt { "Ended by" } dd { (spaced(by.as_str())) } }
+            @if let Some(code) = call.sip_code { dt { "SIP status" } dd { (code) } }
+            @if let Some(reason) = &call.reason { dt { "Reason" } dd { code { (reason) } } }
+            @if let Some(detail) = &call.reason_detail { dt { "Details of the reason" } dd { (detail) } }
+            @if let Some(cause) = call.q850_cause { dt { "Q.850 cause" } dd { (cause) } }
 
-            @if !log_in.is_null() {
+            @if let Some(log_in) = &explained.log_in {
                 dt { "Phone system" }
-                dd { (log_in["user_agent"].as_str().unwrap_or("sends no User-Agent")) ", from " (text(log_in, "source")) " by " (text(log_in, "transport")) }
+                dd { (log_in.user_agent.as_deref().unwrap_or("sends no User-Agent")) ", from " (log_in.source) " by " (log_in.transport) }
             }
 
-            dt { "Call-ID" } dd { code { (text(call, "caller_call_id")) } }
-            @if let Some(id) = call["runtime_call_id"].as_str() { dt { "Runtime's Call-ID" } dd { code { (id) } } }
-            dt { "Session" } dd { code { (text(call, "session_id")) } }
-            @if let Some(contact) = call["contact_id"].as_str() { dt { "Contact" } dd { code { (contact) } } }
-            @if !call["metadata"].is_null() { dt { "Metadata" } dd { code { (call["metadata"]) } } }
+            dt { "Call-ID" } dd { code { (call.caller_call_id) } }
+            @if let Some(id) = &call.runtime_call_id { dt { "Runtime's Call-ID" } dd { code { (id) } } }
+            dt { "Session" } dd { code { (call.session_id) } }
+            @if let Some(contact) = call.contact_id { dt { "Contact" } dd { code { (contact) } } }
+            @if let Some(metadata) = &call.metadata { dt { "Metadata" } dd { code { (metadata) } } }
         }
     }
 }
 
-fn why(visitor: &Visitor, call: &Value, explained: &Value) -> Markup {
-    let sentences = explained["explanation"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+fn why(visitor: &Visitor, call: &CallView, explained: &Explanation) -> Markup {
+    let sentences = &explained.explanation;
     let again = query(&[
-        ("to", text(call, "to_number")),
-        ("from", text(call, "from_number")),
+        ("to", call.to_number.as_str()),
+        ("from", call.from_number.as_str()),
     ]);
 
     html! {
         @if sentences.is_empty() {
             p.empty { "We began this call: there was nothing to decide." }
         } @else {
-            ol.why { @for sentence in sentences { li { (sentence.as_str().unwrap_or_default()) } } }
+            ol.why { @for sentence in sentences { li { (sentence) } } }
         }
-        @if text(call, "direction") == "inbound" {
+        @if call.direction == Direction::Inbound {
             p { a href=(visitor.path(&format!("route-test{again}"))) { "Route it again with today's settings" } }
         }
     }
 }
 
-fn passed(trace: &Value) -> Markup {
-    let is_message = |item: &Value| text(item, "type") == "message";
+fn passed(ladder: &Ladder, is_complete: bool) -> Markup {
     html! {
-        @if items(trace).iter().any(is_message) {
-            @if trace["complete"] == false { p.soft { "Some messages are missing: there was no room for them." } }
+        @if ladder.rungs.iter().any(|rung| rung.message().is_some()) {
+            @if !is_complete { p.soft { "Some messages are missing: there was no room for them." } }
             p.soft { "Open a message to read it." }
-            (ladder(trace))
+            (drawn(ladder))
         } @else {
             p.empty { "No message of this call is with this node: they are kept for a while, where the call was." }
         }
     }
 }
 
-fn transfer(transfer: &Value) -> Markup {
+fn transfer(transfer: &TransferView) -> Markup {
     html! {
         dl {
-            dt { "To" } dd { (text(transfer, "destination")) " (" (text(transfer, "value")) ")" }
-            dt { "State" } dd { (spaced(text(transfer, "status"))) }
-            dt { "Way" } dd { (text(transfer, "way")) }
-            dt { "Requested" } dd { (time(text(transfer, "requested_at"))) }
-            @if let Some(explanation) = transfer["explanation"].as_str() { dt { "Explanation" } dd { (explanation) } }
-            @if !text(transfer, "summary").is_empty() { dt { "Summary" } dd { (text(transfer, "summary")) } }
+            dt { "To" } dd { (transfer.destination) " (" (transfer.value) ")" }
+            dt { "State" } dd { (spaced(transfer.status.as_str())) }
+            dt { "Way" } dd { (transfer.way.as_str()) }
+            dt { "Requested" } dd { (time(&transfer.requested_at)) }
+            @if let Some(explanation) = &transfer.explanation { dt { "Explanation" } dd { (explanation) } }
+            @if !transfer.summary.is_empty() { dt { "Summary" } dd { (transfer.summary) } }
         }
     }
 }

@@ -3,17 +3,20 @@
 use axum::extract::RawQuery;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use trunkline_model::record::{Direction, Status};
 use trunkline_store::names::NamedKind;
+use uuid::Uuid;
 
-use super::backend::{BackendRefusal, items, parameter, query, text};
+use super::backend::{BackendRefusal, parameter, query};
 use super::choice::{self, Choice};
 use super::document::{Tone, badge, card, duration, status, table, time};
-use super::fields::{Field, Filled, Input, inputs};
+use super::fields::{Field, Input, inputs};
 use super::frame::{Section, headed};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
+use crate::api::page::Page;
+use crate::api::phone::CallView;
 
 /// Filters, as the query has them.
 const FILTERS: [&str; 7] = [
@@ -27,18 +30,18 @@ const FILTERS: [&str; 7] = [
 ];
 /// Calls on a page.
 const ROWS: &str = "50";
-const STATUSES: [&str; 11] = [
-    "queued",
-    "ringing",
-    "in_progress",
-    "completed",
-    "busy",
-    "no_answer",
-    "failed",
-    "canceled",
-    "refused",
-    "transferred",
-    "lost",
+const STATUSES: [Status; 11] = [
+    Status::Queued,
+    Status::Ringing,
+    Status::InProgress,
+    Status::Completed,
+    Status::Busy,
+    Status::NoAnswer,
+    Status::Failed,
+    Status::Canceled,
+    Status::Refused,
+    Status::Transferred,
+    Status::Lost,
 ];
 
 /// Filters and position of a request for the list.
@@ -75,7 +78,7 @@ impl CallListQuery {
         let typed = parameter(raw, "agent");
         if typed.trim().is_empty() {
             // What can't be an id is the list's to refuse.
-            let known = self.value("agent_id");
+            let known = crate::api::id_of(self.value("agent_id")).ok();
             let text = choice::text_of(&visitor.client, NamedKind::Agent, known).await;
             self.agent = text.unwrap_or_default();
             return Ok(None);
@@ -86,7 +89,7 @@ impl CallListQuery {
                 self.agent = typed;
                 let own = self.filters.iter_mut();
                 for (_, value) in own.filter(|(name, _)| *name == "agent_id") {
-                    *value = id.clone().unwrap_or_default();
+                    *value = id.map(|id| id.to_string()).unwrap_or_default();
                 }
                 Ok(None)
             }
@@ -124,7 +127,10 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     // A fault of a filter is shown on the page with the filters, where the person can correct it.
     let found = match unknown {
         Some(unknown) => Err(unknown),
-        None => visitor.client.get(&format!("/phone/calls{asked}")).await,
+        None => {
+            let path = format!("/phone/calls{asked}");
+            visitor.client.get::<Page<CallView>>(&path).await
+        }
     };
     let found = match found {
         Err(refused) if !refused.status.is_client_error() || refused.faults.is_empty() => {
@@ -132,8 +138,9 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         }
         found => found,
     };
-    let calls = found.as_ref().map_or(&[][..], items);
-    let names = Names::mentioned(&visitor.client, calls, &["agent_id"]).await?;
+    let calls = found.as_ref().map_or(&[][..], |page| &page.items);
+    let mentioned = calls.iter().filter_map(|call| call.agent_id);
+    let names = Names::of(&visitor.client, mentioned.collect()).await?;
     let agent = Choice::of(&visitor, NamedKind::Agent).await?;
 
     let csv = visitor.path(&format!("calls.csv{}", wanted.query(&[])));
@@ -178,8 +185,7 @@ fn faults(refused: &BackendRefusal) -> Markup {
 }
 
 fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: Choice) -> Markup {
-    let agent = Field::new("agent", "Agent", Input::Choice(agents));
-    let named = json!({"agent": wanted.agent});
+    let agent = Field::new("agent", "Agent", Input::Choice(agents)).holds(&*wanted.agent);
     let chosen = |name: &str, word: &str| wanted.value(name) == word;
 
     html! {
@@ -193,7 +199,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: Choice) -> Markup 
                 label for="status" { "Status" }
                 select #status name="status" {
                     option value="" { "Any" }
-                    @for word in STATUSES {
+                    @for word in STATUSES.map(Status::as_str) {
                         option value=(word) selected[chosen("status", word)] { (super::document::spaced(word)) }
                     }
                 }
@@ -202,13 +208,13 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: Choice) -> Markup 
                 label for="direction" { "Direction" }
                 select #direction name="direction" {
                     option value="" { "Both" }
-                    @for word in ["inbound", "outbound"] {
+                    @for word in [Direction::Inbound, Direction::Outbound].map(Direction::as_str) {
                         option value=(word) selected[chosen("direction", word)] { (word) }
                     }
                 }
             }
 
-            (inputs(&[agent], Filled::With(&named), &[]))
+            (inputs(&[agent], None, &[]))
 
             div.field {
                 label for="start_date" { "From" }
@@ -231,9 +237,13 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: Choice) -> Markup 
     }
 }
 
-fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, names: &Names) -> Markup {
-    let total = found["total"].as_u64().unwrap_or_default();
-    let next = text(found, "next");
+fn found_calls(
+    visitor: &Visitor,
+    wanted: &CallListQuery,
+    found: &Page<CallView>,
+    names: &Names,
+) -> Markup {
+    let total = found.total;
     let empty = match wanted.is_filtered() {
         true => "No call matches these filters.",
         false => "There was no call yet.",
@@ -241,14 +251,14 @@ fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, names: 
 
     html! {
         section.card aria-label="Calls" {
-            (rows(visitor, items(found), names, empty))
+            (rows(visitor, &found.items, names, empty))
             @if total > 0 {
                 div.pages {
-                    span.soft { @if found["total_is_bounded"] == true { "more than " } (total) @if total == 1 { " call" } @else { " calls" } }
+                    span.soft { @if found.total_is_bounded { "more than " } (total) @if total == 1 { " call" } @else { " calls" } }
                     @if !wanted.cursor.is_empty() {
                         a.button href=(visitor.path(&format!("calls{}", wanted.query(&[])))) { "Newest" }
                     }
-                    @if !next.is_empty() {
+                    @if let Some(next) = &found.next {
                         a.button href=(visitor.path(&format!("calls{}", wanted.query(&[("cursor", next)])))) rel="next" { "Older" }
                     }
                 }
@@ -258,70 +268,79 @@ fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, names: 
 }
 
 /// Table of calls, as the API shows them.
-pub(super) fn rows(visitor: &Visitor, calls: &[Value], names: &Names, empty: &str) -> Markup {
+pub(super) fn rows(visitor: &Visitor, calls: &[CallView], names: &Names, empty: &str) -> Markup {
     let columns = ["Started", "From", "To", "Agent", "Status", "Answered for"];
     let rows: Vec<_> = calls.iter().map(|call| row(visitor, call, names)).collect();
     table("Calls", &columns, &rows, empty)
 }
 
-/// The API's path of the last calls of a trunk.
-pub(super) const LAST_OF_TRUNK: &str = "/phone/calls?limit=5&trunk_id={id}";
-
 /// Last calls of a trunk, with the other party of each.
-pub(super) fn last_of_trunk(visitor: &Visitor, trunk: &str, found: &Value) -> Markup {
-    let rows: Vec<_> = items(found)
+///
+/// # Errors
+/// The API's refusal.
+pub(super) async fn last_of_trunk(
+    visitor: &Visitor,
+    trunk: Uuid,
+) -> Result<Markup, BackendRefusal> {
+    let path = format!("/phone/calls?limit=5&trunk_id={trunk}");
+    let found: Page<CallView> = visitor.client.get(&path).await?;
+    let rows: Vec<_> = found
+        .items
         .iter()
         .map(|call| {
-            let page = visitor.path(&format!("calls/{}", text(call, "id")));
-            let party = match text(call, "direction") {
-                "outbound" => text(call, "to_number"),
-                _ => text(call, "from_number"),
+            let page = visitor.path(&format!("calls/{}", call.id));
+            let party = match call.direction {
+                Direction::Outbound => &call.to_number,
+                Direction::Inbound => &call.from_number,
             };
             vec![
-                html! { a.row href=(page) { (time(text(call, "started_at"))) } },
+                html! { a.row href=(page) { (time(&call.started_at)) } },
                 html! { span.words { (party) } },
                 outcome(call),
             ]
         })
         .collect();
     let columns = ["Started", "Other party", "Status"];
-    let all = visitor.path(&format!("calls{}", query(&[("trunk_id", trunk)])));
+    let all = visitor.path(&format!(
+        "calls{}",
+        query(&[("trunk_id", &trunk.to_string())])
+    ));
 
-    html! {
+    Ok(html! {
         (table("Last calls", &columns, &rows, "There was no call yet."))
         @if !rows.is_empty() { p { a href=(all) { "All calls of this trunk" } } }
-    }
+    })
 }
 
-fn row(visitor: &Visitor, call: &Value, names: &Names) -> Vec<Markup> {
-    let page = visitor.path(&format!("calls/{}", text(call, "id")));
-    let arrow = match text(call, "direction") {
-        "outbound" => html! { span.way title="outbound" { "↗" } },
-        _ => html! { span.way title="inbound" { "↙" } },
+fn row(visitor: &Visitor, call: &CallView, names: &Names) -> Vec<Markup> {
+    let page = visitor.path(&format!("calls/{}", call.id));
+    let arrow = match call.direction {
+        Direction::Outbound => html! { span.way title="outbound" { "↗" } },
+        Direction::Inbound => html! { span.way title="inbound" { "↙" } },
     };
 
     vec![
-        html! { a.row href=(page) { (time(text(call, "started_at"))) } },
-        html! { (arrow) " " (text(call, "from_number")) },
-        html! { (text(call, "to_number")) },
-        names.shown(text(call, "agent_id")),
+        html! { a.row href=(page) { (time(&call.started_at)) } },
+        html! { (arrow) " " (call.from_number) },
+        html! { (call.to_number) },
+        names.shown(call.agent_id),
         outcome(call),
         answered(call),
     ]
 }
 
 /// Status of a call, with its reason.
-pub(super) fn outcome(call: &Value) -> Markup {
+pub(super) fn outcome(call: &CallView) -> Markup {
     html! {
-        (status(text(call, "status")))
-        @if call["held"] == true { " " (badge(Tone::Warn, "on hold")) }
-        @if let Some(reason) = call["reason"].as_str() { " " span.soft { (super::document::spaced(reason)) } }
+        (status(call.status))
+        @if call.held { " " (badge(Tone::Warn, "on hold")) }
+        @if let Some(reason) = &call.reason { " " span.soft { (super::document::spaced(reason)) } }
     }
 }
 
 /// Time that a call was answered for; counted up by the script while it is up.
-pub(super) fn answered(call: &Value) -> Markup {
-    match (call["answered_at"].as_str(), call["answered_s"].as_u64()) {
+pub(super) fn answered(call: &CallView) -> Markup {
+    match (&call.answered_at, call.answered_s) {
         (None, _) => html! { span.soft { "–" } },
         (Some(_), Some(seconds)) => html! { (duration(seconds)) },
         (Some(at), None) => html! { time.since datetime=(at) { "up" } },
@@ -329,11 +348,11 @@ pub(super) fn answered(call: &Value) -> Markup {
 }
 
 /// Card with the newest calls.
-pub(super) fn recent(visitor: &Visitor, calls: &Value, names: &Names) -> Markup {
-    let rows = rows(visitor, items(calls), names, "There was no call yet.");
+pub(super) fn recent(visitor: &Visitor, calls: &Page<CallView>, names: &Names) -> Markup {
+    let rows = rows(visitor, &calls.items, names, "There was no call yet.");
     let more = html! {
         (rows)
-        @if !text(calls, "next").is_empty() {
+        @if calls.next.is_some() {
             div.pages { a.button href=(visitor.path("calls")) { "All calls" } }
         }
     };

@@ -1,40 +1,40 @@
 //! One sentence of cause for a call that was not completed, and the page on which it is fixed.
 
 use maud::{Markup, html};
-use serde_json::Value;
 use trunkline_calls::Reason;
+use trunkline_model::record::Status;
 
-use super::backend::text;
 use super::visitor::Visitor;
+use crate::api::phone::CallView;
+use crate::explain::call::Explanation;
 
-/// Statuses of calls that went as they should.
-const FINE: [&str; 6] = [
-    "queued",
-    "ringing",
-    "in_progress",
-    "completed",
-    "transferred",
-    "canceled",
-];
+/// Returns true for the status of a call that went as it should.
+const fn is_fine(status: Status) -> bool {
+    match status {
+        Status::Queued
+        | Status::Ringing
+        | Status::InProgress
+        | Status::Completed
+        | Status::Transferred
+        | Status::Canceled => true,
+        Status::Busy | Status::NoAnswer | Status::Failed | Status::Refused | Status::Lost => false,
+    }
+}
 
 /// Cause of a failed call, with the fix; `None` for a call that succeeded.
-pub(super) fn cause(visitor: &Visitor, call: &Value, explained: &Value) -> Option<Markup> {
-    if FINE.contains(&text(call, "status")) {
+pub(super) fn cause(visitor: &Visitor, call: &CallView, explained: &Explanation) -> Option<Markup> {
+    if is_fine(call.status) {
         return None;
     }
 
-    let reason = call["reason"].as_str();
-    let known = reason.and_then(Reason::from_code);
-    let attempts = explained["attempts"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let known = call.reason.as_deref().and_then(Reason::from_code);
     Some(html! {
         div.banner.bad {
             p {
                 strong { (known.map_or("The call failed", Reason::sentence)) "." }
-                @if let Some(code) = call["sip_code"].as_u64() { " The caller was answered " (code) "." }
+                @if let Some(code) = call.sip_code { " The caller was answered " (code) "." }
             }
-            @for attempt in attempts { p { (text(attempt, "explanation")) } }
+            @for attempt in &explained.attempts { p { (attempt.explanation) } }
             @if let Some(fix) = known.and_then(|reason| fix(visitor, call, reason)) { p.fix { (fix) } }
         }
     })
@@ -44,10 +44,9 @@ pub(super) fn cause(visitor: &Visitor, call: &Value, explained: &Value) -> Optio
     clippy::wildcard_enum_match_arm,
     reason = "most reasons have nothing that this org could change"
 )]
-fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
-    let agent = call["agent_id"].as_str();
-    let agents =
-        visitor.path(&agent.map_or_else(|| "agents".to_owned(), |id| format!("agents/{id}")));
+fn fix(visitor: &Visitor, call: &CallView, reason: Reason) -> Option<Markup> {
+    let agent = call.agent_id.map(|id| format!("agents/{id}"));
+    let agents = visitor.path(agent.as_deref().unwrap_or("agents"));
 
     Some(match reason {
         Reason::NoAgent => html! {

@@ -1,18 +1,17 @@
 //! Choice of one object among any number of them: an input whose suggestions follow what is typed. The person types a name, and the page that takes the
 //! form looks it up, so a browser without scripts can choose too.
 
-use std::collections::BTreeSet;
-
 use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::Value;
 use trunkline_store::names::NamedKind;
+use uuid::Uuid;
 
-use super::backend::{BackendRefusal, Client, items, parameter, query, text};
+use super::backend::{BackendRefusal, Client, parameter, query};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
+use crate::api::phone::{NameView, NamesView};
 
 /// Digits of an id that tell objects of one name apart: the last ones, which are random.
 const TELLING: usize = 12;
@@ -27,7 +26,7 @@ pub(super) struct Choice {
 /// An object to choose, with the text that means it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Suggestion {
-    id: String,
+    id: Uuid,
     text: String,
 }
 
@@ -49,34 +48,36 @@ impl Choice {
     }
 }
 
-async fn found(client: &Client, kind: NamedKind, name: &str) -> Result<Value, BackendRefusal> {
+async fn found(
+    client: &Client,
+    kind: NamedKind,
+    name: &str,
+) -> Result<Vec<NameView>, BackendRefusal> {
     let asked = query(&[("kind", kind.as_str()), ("search", name)]);
-    client.get(&format!("/phone/names{asked}")).await
+    let names: NamesView = client.get(&format!("/phone/names{asked}")).await?;
+    Ok(names.items)
 }
 
 /// Objects of an answer: each is meant by its name, or by name and id where another has the same name.
-fn suggestions(found: &Value) -> Vec<Suggestion> {
-    let objects = items(found);
+fn suggestions(objects: &[NameView]) -> Vec<Suggestion> {
     let is_alone = |name: &str| {
-        let alike = objects.iter().filter(|object| text(object, "name") == name);
+        let alike = objects.iter().filter(|object| object.name == name);
         alike.count() == 1
     };
-    let suggestion = |object: &Value| {
-        let (id, name) = (text(object, "id"), text(object, "name"));
-        Suggestion {
-            id: id.to_owned(),
-            // A name that ends like an id of another would be taken for that one.
-            text: match is_alone(name) && with_id(name).is_none() {
-                true => name.to_owned(),
-                false => format!("{name} ({})", telling(id)),
-            },
-        }
+    let suggestion = |NameView { id, name, .. }: &NameView| Suggestion {
+        id: *id,
+        // A name that ends like an id of another would be taken for that one.
+        text: match is_alone(name) && with_id(name).is_none() {
+            true => name.clone(),
+            false => format!("{name} ({})", telling(*id)),
+        },
     };
     objects.iter().map(suggestion).collect()
 }
 
-fn telling(id: &str) -> &str {
-    id.len().checked_sub(TELLING).map_or(id, |at| &id[at..])
+fn telling(id: Uuid) -> String {
+    let id = id.to_string();
+    id[id.len() - TELLING..].to_owned()
 }
 
 fn options(suggestions: &[Suggestion]) -> Markup {
@@ -104,16 +105,16 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
 pub(super) async fn text_of(
     client: &Client,
     kind: NamedKind,
-    id: &str,
+    id: Option<Uuid>,
 ) -> Result<String, BackendRefusal> {
-    let names = Names::of(client, BTreeSet::from([id])).await?;
-    let Some(name) = names.get(id) else {
+    let names = Names::of(client, id.into_iter().collect()).await?;
+    let Some((id, name)) = id.and_then(|id| Some((id, names.get(id)?))) else {
         return Ok(String::new());
     };
     let alike = suggestions(&found(client, kind, name).await?);
     let own = alike.into_iter().find(|suggestion| suggestion.id == id);
     // Of more of one name than the API finds at once, the id itself means the object.
-    Ok(own.map_or_else(|| id.to_owned(), |own| own.text))
+    Ok(own.map_or_else(|| id.to_string(), |own| own.text))
 }
 
 /// Returns the id of the object that the text of the field means; `None` for an empty text.
@@ -125,10 +126,13 @@ pub(super) async fn chosen(
     kind: NamedKind,
     field: &str,
     typed: &str,
-) -> Result<Option<String>, BackendRefusal> {
+) -> Result<Option<Uuid>, BackendRefusal> {
     let typed = typed.trim();
-    if typed.is_empty() || crate::api::id_of(typed).is_ok() {
-        return Ok(Some(typed.to_owned()).filter(|id| !id.is_empty()));
+    if typed.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(id) = crate::api::id_of(typed) {
+        return Ok(Some(id));
     }
 
     let mut ids = meant(&found(client, kind, typed).await?, typed, "");
@@ -137,7 +141,7 @@ pub(super) async fn chosen(
     }
     let noun = kind.as_str().replace('_', " ");
     let message = match ids.as_slice() {
-        [id] => return Ok(Some(id.clone())),
+        [id] => return Ok(Some(*id)),
         [] => format!("There is no {noun} {typed:?}."),
         _ => format!("Several have this name: choose the {noun} among the suggestions."),
     };
@@ -156,12 +160,12 @@ fn with_id(typed: &str) -> Option<(&str, &str)> {
 }
 
 /// Ids of the objects with this name, or without regard to case if none has it exactly, that end so.
-fn meant(found: &Value, name: &str, end: &str) -> Vec<String> {
-    let with = |is_named: &dyn Fn(&str) -> bool| -> Vec<String> {
-        let objects = items(found).iter();
+fn meant(objects: &[NameView], name: &str, end: &str) -> Vec<Uuid> {
+    let with = |is_named: &dyn Fn(&str) -> bool| -> Vec<Uuid> {
         let meant = objects
-            .filter(|object| is_named(text(object, "name")) && text(object, "id").ends_with(end));
-        meant.map(|object| text(object, "id").to_owned()).collect()
+            .iter()
+            .filter(|object| is_named(&object.name) && object.id.to_string().ends_with(end));
+        meant.map(|object| object.id).collect()
     };
     let exact = with(&|other| other == name);
     match exact.is_empty() {
@@ -172,18 +176,24 @@ fn meant(found: &Value, name: &str, end: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use trunkline_store::names::ObjectName;
 
     use super::*;
 
-    const FIRST: &str = "0198c0de-0000-7000-8000-00000000000a";
-    const SECOND: &str = "0198c0de-0000-7000-8000-00000000100b";
+    const FIRST: Uuid = Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_000a);
+    const SECOND: Uuid = Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_100b);
 
     #[test]
     fn objects_of_one_name_have_the_end_of_their_ids() {
-        let found = json!({"items": [
-            {"id": FIRST, "name": "Sales"}, {"id": SECOND, "name": "Sales"}, {"id": SECOND, "name": "Support"},
-        ]});
+        let found = [(FIRST, "Sales"), (SECOND, "Sales"), (SECOND, "Support")].map(|(id, name)| {
+            NameView::new(
+                NamedKind::Agent,
+                ObjectName {
+                    id,
+                    name: name.to_owned(),
+                },
+            )
+        });
         let texts: Vec<String> = suggestions(&found)
             .into_iter()
             .map(|one| one.text)

@@ -1,12 +1,12 @@
 //! HTML document around every page, and the parts that many pages use. Maud escapes all text.
 
 use maud::{DOCTYPE, Markup, html};
-use serde_json::Value;
+use trunkline_model::record::Status;
 use trunkline_sip::moment::Moment;
 
 use super::assets;
-use super::backend::text;
 use crate::api::time::written;
+use crate::explain::finding::{Finding, Level};
 
 /// Document with this body.
 pub(super) fn document(title: &str, base: &str, body: &Markup) -> Markup {
@@ -94,31 +94,30 @@ pub(super) fn badge(tone: Tone, text: &str) -> Markup {
 }
 
 /// Badge of a call's status.
-pub(super) fn status(word: &str) -> Markup {
-    let tone = match word {
-        "in_progress" | "completed" | "transferred" => Tone::Good,
-        "queued" | "ringing" => Tone::Busy,
-        "failed" | "refused" | "lost" => Tone::Bad,
-        "no_answer" | "busy" => Tone::Warn,
-        _ => Tone::Quiet,
+pub(super) fn status(of: Status) -> Markup {
+    let tone = match of {
+        Status::InProgress | Status::Completed | Status::Transferred => Tone::Good,
+        Status::Queued | Status::Ringing => Tone::Busy,
+        Status::Failed | Status::Refused | Status::Lost => Tone::Bad,
+        Status::NoAnswer | Status::Busy => Tone::Warn,
+        Status::Canceled => Tone::Quiet,
     };
-    badge(tone, &spaced(word))
+    badge(tone, &spaced(of.as_str()))
 }
 
 /// List of findings, each with a badge of its level.
-pub(super) fn findings(list: &Value) -> Markup {
-    let findings = list.as_array().map_or(&[][..], Vec::as_slice);
+pub(super) fn findings(findings: &[Finding]) -> Markup {
     html! {
         ul.findings {
             @for finding in findings {
                 li {
-                    @match text(finding, "level") {
-                        "error" => (badge(Tone::Bad, "error")),
-                        "warning" => (badge(Tone::Warn, "warning")),
-                        "hint" => (badge(Tone::Busy, "hint")),
-                        _ => (badge(Tone::Good, "ok")),
+                    @match finding.level {
+                        Level::Error => (badge(Tone::Bad, "error")),
+                        Level::Warning => (badge(Tone::Warn, "warning")),
+                        Level::Hint => (badge(Tone::Busy, "hint")),
+                        Level::Ok => (badge(Tone::Good, "ok")),
                     }
-                    span { (text(finding, "text")) @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } } }
+                    span { (finding.text) @if let Some(fix) = &finding.fix { " " strong { (fix) } } }
                 }
             }
         }

@@ -35,8 +35,44 @@ pub(super) struct Field {
     pub(super) label: &'static str,
     pub(super) help: &'static str,
     pub(super) input: Input,
-    /// Value of a new object.
-    pub(super) initial: &'static str,
+    /// Texts that the form shows, and submits unless somebody changes them.
+    shown: Vec<String>,
+}
+
+/// Texts of a value in a form: one, those of a list, or none for an absent value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Texts(Vec<String>);
+
+impl From<&str> for Texts {
+    fn from(text: &str) -> Self {
+        Self::from([text].as_slice())
+    }
+}
+
+impl From<bool> for Texts {
+    /// Returns what a browser sends for a switch: nothing for one that is off.
+    fn from(is_on: bool) -> Self {
+        Self::from(is_on.then_some("on"))
+    }
+}
+
+impl From<u32> for Texts {
+    fn from(number: u32) -> Self {
+        Self::from([number].as_slice())
+    }
+}
+
+impl<T: ToString> From<&[T]> for Texts {
+    fn from(list: &[T]) -> Self {
+        let texts = list.iter().map(T::to_string);
+        Self(texts.filter(|text| !text.is_empty()).collect())
+    }
+}
+
+impl<T: Into<Texts>> From<Option<T>> for Texts {
+    fn from(value: Option<T>) -> Self {
+        value.map_or_else(|| Self(Vec::new()), T::into)
+    }
 }
 
 impl Field {
@@ -46,7 +82,7 @@ impl Field {
             label,
             help: "",
             input,
-            initial: "",
+            shown: Vec::new(),
         }
     }
 
@@ -55,8 +91,9 @@ impl Field {
         self
     }
 
-    pub(super) const fn initially(mut self, initial: &'static str) -> Self {
-        self.initial = initial;
+    /// Sets the value that the form shows: of the object that it changes, or the first one of a new object.
+    pub(super) fn holds(mut self, value: impl Into<Texts>) -> Self {
+        self.shown = value.into().0;
         self
     }
 
@@ -66,35 +103,6 @@ impl Field {
             Some((object, name)) => (Some(object), name),
             None => (None, self.name),
         }
-    }
-
-    /// Returns the field's value in an object of the API.
-    fn of<'v>(&self, object: &'v Value) -> &'v Value {
-        match self.place() {
-            (Some(within), name) => &object[within][name],
-            (None, name) => &object[name],
-        }
-    }
-
-    /// Texts that a form would submit for an object that is unchanged.
-    fn shown(&self, object: &Value) -> Vec<String> {
-        let text = |value: &Value| match value {
-            Value::Null | Value::Bool(false) => String::new(),
-            Value::Bool(true) => "on".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-        };
-        let texts: Vec<String> = match self.of(object) {
-            _ if matches!(self.input, Input::Secret) => Vec::new(),
-            Value::Array(items) => items.iter().map(text).collect(),
-            value @ (Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Object(_)) => vec![text(value)],
-        };
-
-        texts.into_iter().filter(|text| !text.is_empty()).collect()
     }
 
     /// Texts that were submitted.
@@ -156,18 +164,15 @@ pub(super) fn new_body(fields: &[Field], form: &FormFields) -> Value {
     Value::Object(body)
 }
 
-/// Body of an update: the fields whose text differs from the one shown. A nested object is sent whole.
-pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> Value {
-    let changed: Vec<&Field> = fields
-        .iter()
-        .filter(|field| differs(field, form, current))
-        .collect();
+/// Body of an update: the fields whose text differs from the one shown. A nested object is sent whole: `nested` has all that the forms lead into.
+pub(super) fn changes(fields: &[Field], form: &FormFields, nested: &Value) -> Value {
+    let changed: Vec<&Field> = fields.iter().filter(|field| differs(field, form)).collect();
     let within: Vec<&str> = changed.iter().filter_map(|field| field.place().0).collect();
 
     let mut body = Map::new();
     for object in &within {
         // Properties that the form doesn't show keep their values.
-        if let Value::Object(whole) = &current[*object] {
+        if let Value::Object(whole) = &nested[*object] {
             let set = whole.iter().filter(|(_, value)| !value.is_null());
             let set = set.map(|(name, value)| (name.clone(), value.clone()));
             body.insert((*object).to_owned(), Value::Object(set.collect()));
@@ -186,18 +191,17 @@ pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> V
     Value::Object(body)
 }
 
-fn differs(field: &Field, form: &FormFields, current: &Value) -> bool {
-    let submitted = field.submitted(form);
-    let mut shown = field.shown(current);
+fn differs(field: &Field, form: &FormFields) -> bool {
+    let mut submitted = field.submitted(form);
 
     // Ticked boxes come in the order of the form, and the API has its own. Of a list of lines the order counts.
     if matches!(field.input, Input::Checks(_)) {
-        let mut submitted = submitted;
+        let mut shown = field.shown.clone();
         submitted.sort_unstable();
         shown.sort_unstable();
         return submitted != shown;
     }
-    submitted != shown
+    submitted != field.shown
 }
 
 /// Sets a value in the body. In a nested object, which is sent whole, `null` removes the property.
@@ -219,40 +223,27 @@ fn put(body: &mut Map<String, Value>, field: &Field, value: Value) {
 pub(super) fn conflicts(
     fields: &[Field],
     form: &FormFields,
-    current: &Value,
 ) -> Vec<(&'static str, String, String)> {
-    let differing = fields.iter().filter(|field| differs(field, form, current));
+    let differing = fields.iter().filter(|field| differs(field, form));
     differing
         // A typed secret always differs, and neither value may be shown.
         .filter(|field| !matches!(field.input, Input::Secret))
         .map(|field| {
             let submitted = field.submitted(form).join(", ");
-            (field.label, submitted, field.shown(current).join(", "))
+            (field.label, submitted, field.shown.join(", "))
         })
         .collect()
 }
 
-/// Source of the values that a form shows.
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Filled<'f> {
-    Empty,
-    With(&'f Value),
-    Submitted(&'f FormFields),
-}
-
-/// Inputs of the fields, each with the faults that the API found in it.
+/// Inputs of the fields with the values that they hold, or those that were submitted, each with the faults that the API found in it.
 pub(super) fn inputs(
     fields: &[Field],
-    filled: Filled<'_>,
+    submitted: Option<&FormFields>,
     faults: &[(Option<String>, String)],
 ) -> Markup {
     html! {
         @for field in fields {
-            @let texts = match filled {
-                Filled::Empty => vec![field.initial.to_owned()],
-                Filled::With(object) => field.shown(object),
-                Filled::Submitted(form) => field.submitted(form),
-            };
+            @let texts = submitted.map_or_else(|| field.shown.clone(), |form| field.submitted(form));
             (input(field, &texts, &faults_of(field, faults)))
         }
     }

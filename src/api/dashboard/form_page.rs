@@ -4,10 +4,10 @@ use axum::http::StatusCode;
 use maud::{Markup, html};
 
 use super::backend::{BackendRefusal, parameter};
-use super::fields::{Field, Filled, inputs, other_faults};
+use super::fields::{Field, inputs, other_faults};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
-use super::visitor::Visitor;
+use super::visitor::{FormFields, Visitor};
 
 /// Message that a change was made, shown after the redirection.
 pub(super) fn done(raw: Option<&str>) -> Markup {
@@ -43,10 +43,10 @@ pub(super) fn refusal(refused: &BackendRefusal) -> Markup {
     html! { div.banner.bad role="alert" { p { (refused.message) } } }
 }
 
-/// Fields of a form, below the faults that belong to none of them.
+/// Fields of a form with the values that they hold, or those that were submitted, below the faults that belong to none of them.
 pub(super) fn form_of(
     fields: &[Field],
-    filled: Filled<'_>,
+    submitted: Option<&FormFields>,
     refused: Option<&BackendRefusal>,
 ) -> Markup {
     let faults = refused.map_or(&[][..], |refused| &refused.faults);
@@ -64,7 +64,7 @@ pub(super) fn form_of(
                 }
             }
         }
-        (inputs(fields, filled, faults))
+        (inputs(fields, submitted, faults))
     }
 }
 

@@ -4,18 +4,19 @@ use axum::extract::RawQuery;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::{Value, json};
 
-use super::backend::{BackendRefusal, items, parameter, query, text};
+use super::backend::{BackendRefusal, parameter, query};
 use super::bot_token;
 use super::document::{card, copied, table, time, time_or};
-use super::fields::{Field, Filled, Input, new_body};
+use super::fields::{Field, Input, new_body};
 use super::form_page::{done, form_of, shown_status};
 use super::forms::{danger, token};
 use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
-use super::visitor::{SubmittedForm, Visitor};
+use super::visitor::{FormFields, SubmittedForm, Visitor};
 use crate::api::SCOPES;
+use crate::api::api_keys::{KeyView, NewKeyView};
+use crate::api::page::Page;
 
 /// Path of a page of keys.
 fn list(cursor: &str) -> String {
@@ -26,15 +27,10 @@ fn list(cursor: &str) -> String {
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
     let cursor = parameter(raw.as_deref(), "cursor");
     let keys = visitor.client.get(&list(&cursor)).await?;
-    let form = new_key(&visitor, Filled::With(&default()), None);
+    let form = new_key(&visitor, None, None);
     let bots = bot_token::card(&visitor).await?;
     let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) (bots) };
     Ok(page(&visitor, Section::Keys, "API keys", &content))
-}
-
-/// Key as the empty form shows it: every scope is ticked.
-fn default() -> Value {
-    json!({"scopes": SCOPES})
 }
 
 fn fields() -> Vec<Field> {
@@ -45,52 +41,51 @@ fn fields() -> Vec<Field> {
         Field::new("name", "Name", Input::Text),
         Field::new("expires_at", "Expires", Input::Text)
             .help("Such as 2036-01-31T12:00:00Z. Empty: it is good until it is revoked."),
-        Field::new("scopes", "Scopes", Input::Checks(scopes.collect())),
+        // Every scope is ticked at first.
+        Field::new("scopes", "Scopes", Input::Checks(scopes.collect())).holds(&SCOPES[..]),
     ]
 }
 
-fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&BackendRefusal>) -> Markup {
+fn new_key(
+    visitor: &Visitor,
+    submitted: Option<&FormFields>,
+    refused: Option<&BackendRefusal>,
+) -> Markup {
     let form = html! {
         form method="post" action=(visitor.path("keys")) {
             (token(visitor))
-            (form_of(&fields(), filled, refused))
+            (form_of(&fields(), submitted, refused))
             div.go { button type="submit" { "Create the key" } }
         }
     };
     card("new", "New key", &form)
 }
 
-fn listed(visitor: &Visitor, keys: &Value) -> Markup {
+fn listed(visitor: &Visitor, keys: &Page<KeyView>) -> Markup {
     let columns = ["Name", "Scopes", "Created", "Last used", "Expires", ""];
-    let rows: Vec<_> = items(keys).iter().map(|key| row(visitor, key)).collect();
-    let next = text(keys, "next");
+    let rows: Vec<_> = keys.items.iter().map(|key| row(visitor, key)).collect();
     let content = html! {
         (table("API keys", &columns, &rows, "There is no API key yet."))
-        @if !next.is_empty() {
+        @if let Some(next) = &keys.next {
             div.pages { a.button href=(visitor.path(&format!("keys{}", query(&[("cursor", next)])))) rel="next" { "Older" } }
         }
     };
     card("keys", "Keys", &content)
 }
 
-fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
-    let scopes = key["scopes"].as_array().map_or(&[][..], Vec::as_slice);
-    let shown = match scopes.len() == SCOPES.len() {
+fn row(visitor: &Visitor, key: &KeyView) -> Vec<Markup> {
+    let scopes = match key.scopes.len() == SCOPES.len() {
         true => "all".to_owned(),
-        false => scopes
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
+        false => key.scopes.join(", "),
     };
-    let revoke = format!("keys/{}/revoke", text(key, "api_key_id"));
+    let revoke = format!("keys/{}/revoke", key.api_key_id);
 
     vec![
-        html! { strong { (text(key, "name")) } },
-        html! { (shown) },
-        time(text(key, "created_at")),
-        time_or(key["last_used_at"].as_str(), "never"),
-        time_or(key["expires_at"].as_str(), "when it is revoked"),
+        html! { strong { (key.name) } },
+        html! { (scopes) },
+        time(&key.created_at),
+        time_or(key.last_used_at.as_deref(), "never"),
+        time_or(key.expires_at.as_deref(), "when it is revoked"),
         danger(
             visitor,
             &revoke,
@@ -105,14 +100,8 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
 
-    let made = visitor
-        .client
-        .send(
-            Method::POST,
-            "/api-keys",
-            Some(&new_body(&fields(), &form.fields)),
-        )
-        .await;
+    let body = new_body(&fields(), &form.fields);
+    let made = visitor.client.post::<NewKeyView>("/api-keys", &body).await;
     let keys = visitor.client.get(&list("")).await?;
 
     let (status, content) = match made {
@@ -120,16 +109,16 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
             let shown = html! {
                 div.banner.good role="status" {
                     p { strong { "Your new API key." } " It is shown this once: copy it now." }
-                    (copied("new-key", text(&made, "api_key")))
+                    (copied("new-key", &made.api_key))
                 }
                 (listed(visitor, &keys))
-                (new_key(visitor, Filled::With(&default()), None))
+                (new_key(visitor, None, None))
             };
             (StatusCode::OK, shown)
         }
         Err(refused) => {
             let shown = html! {
-                (new_key(visitor, Filled::Submitted(&form.fields), Some(&refused)))
+                (new_key(visitor, Some(&form.fields), Some(&refused)))
                 (listed(visitor, &keys))
             };
             (shown_status(&refused)?, shown)

@@ -4,16 +4,14 @@
 use std::collections::HashSet;
 
 use maud::{Markup, html};
-use serde_json::Value;
 use trunkline_sip::moment::Moment;
 
 use super::difference::{Line, compared};
 use super::document::moment;
 use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent, seconds};
 
-/// Draws a trace in the API's form. Times count from the first rung.
-pub(super) fn ladder(trace: &Value) -> Markup {
-    let ladder = Ladder::read(trace);
+/// Draws a ladder. Times count from the first rung.
+pub(super) fn drawn(ladder: &Ladder) -> Markup {
     let parties = ladder.parties();
     let mut seen = HashSet::new();
 
@@ -24,13 +22,13 @@ pub(super) fn ladder(trace: &Value) -> Markup {
                 div { @for party in parties { span { (party.name()) } } }
             }
             ol {
-                @for (at, drawn) in ladder.rungs.iter().enumerate() {
-                    @let passed = seconds(ladder.passed(drawn));
+                @for (at, step) in ladder.rungs.iter().enumerate() {
+                    @let passed = seconds(ladder.passed(step));
                     li {
-                        @match &drawn.content {
+                        @match &step.content {
                             RungContent::Message(message) => {
                                 @let is_again = !seen.insert((message.peer, message.is_sent, &message.text));
-                                (rung(at, message, Moment::from_micros(drawn.at), &passed, is_again))
+                                (rung(at, message, Moment::from_micros(step.at), &passed, is_again))
                             },
                             RungContent::Decision(text) => div.note { span.at { (passed) } p { (text) } },
                         }
@@ -99,8 +97,7 @@ fn kind(summary: &str) -> &'static str {
 }
 
 /// Draws the difference between the SDP of the caller's INVITE and that of the runtime's; `None` unless the trace has both.
-pub(super) fn sdp(trace: &Value) -> Option<Markup> {
-    let ladder = Ladder::read(trace);
+pub(super) fn sdp(ladder: &Ladder) -> Option<Markup> {
     let of = |peer: Party, is_sent: bool| {
         let mut messages = ladder.rungs.iter().filter_map(Rung::message);
         messages.find_map(|message| {
@@ -134,37 +131,51 @@ pub(super) fn sdp(trace: &Value) -> Option<Markup> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn message(leg: &str, direction: &str, summary: &str, text: &str) -> Value {
-        json!({"type": "message", "at": "2026-11-26T11:42:00.000Z", "leg": leg, "direction": direction, "transport": "udp",
-            "source": "192.0.2.1:5060", "destination": "192.0.2.2:5060", "summary": summary, "text": text})
+    fn message(at: u64, peer: Party, is_sent: bool, text: &str) -> Rung {
+        let message = Passed {
+            peer,
+            is_sent,
+            summary: "INVITE".to_owned(),
+            transport: "udp".to_owned(),
+            source: "192.0.2.1:5060".to_owned(),
+            destination: "192.0.2.2:5060".to_owned(),
+            text: text.to_owned(),
+        };
+        let content = RungContent::Message(Box::new(message));
+        Rung { at, content }
     }
 
     #[test]
     fn a_message_sent_twice_is_marked_and_stays_text() {
-        let invite = message("caller", "received", "INVITE", "<script>x</script>");
-        let decision = json!({"type": "decision", "at": "2026-11-26T11:42:01.500Z", "text": "<b>"});
-        let trace = json!({"items": [invite, invite, decision]});
-        let drawn = ladder(&trace).into_string();
+        let invite = message(0, Party::Caller, false, "<script>x</script>");
+        let decision = Rung {
+            at: 1_500_000,
+            content: RungContent::Decision("<b>".to_owned()),
+        };
+        let drawn = drawn(&Ladder {
+            rungs: vec![invite.clone(), invite, decision],
+        });
+        let drawn = drawn.into_string();
         assert_eq!(drawn.matches("retransmission").count(), 1, "{drawn}");
         assert!(drawn.contains("1.500") && !drawn.contains("<script>") && !drawn.contains("<b>"));
     }
 
     #[test]
     fn the_offers_of_both_legs_are_compared() {
-        let with = |leg, direction, port| {
+        let with = |peer, is_sent, port| {
             let text = format!("INVITE sip:x SIP/2.0\r\n\r\nv=0\r\nm=audio {port} RTP/AVP 0\r\n");
-            message(leg, direction, "INVITE", &text)
+            message(0, peer, is_sent, &text)
         };
-        let trace = json!({"items": [with("caller", "received", 1), with("runtime", "sent", 2)]});
-        let drawn = sdp(&trace).expect("both offers").into_string();
+        let ladder = Ladder {
+            rungs: vec![with(Party::Caller, false, 1), with(Party::Runtime, true, 2)],
+        };
+        let difference = sdp(&ladder).expect("both offers").into_string();
         assert!(
-            drawn.contains("− m=audio 1") && drawn.contains("+ m=audio 2"),
-            "{drawn}"
+            difference.contains("− m=audio 1") && difference.contains("+ m=audio 2"),
+            "{difference}"
         );
-        assert!(sdp(&json!({"items": []})).is_none());
+        assert!(sdp(&Ladder::default()).is_none());
     }
 }

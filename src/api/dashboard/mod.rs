@@ -1,7 +1,7 @@
 //! Console: HTML pages for the people of an org, readable without a script. A login link opens a session, which `dashboard_session` keeps.
 //!
-//! Most pages read and change data through the API (`backend`). Members, live calls, figures, handoffs of a call and failed log-ins use the store
-//! itself.
+//! Most pages read and change data through the API (`backend`), and read its answers as its own views. Members, live calls, figures, handoffs of a
+//! call and failed log-ins use the store itself.
 
 mod agents;
 mod assets;
@@ -57,22 +57,16 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 
 use super::path::Named;
+use super::phone::{AgentView, DestinationView, NumberView, OutboundTrunkView};
 use super::routes::Routes;
-use agents::AGENTS;
+use super::webhooks::WebhookView;
 use board::Boards;
-use numbers::NUMBERS;
-use outbound::{DESTINATIONS, OUTBOUND_TRUNKS};
 use page::ErrorPage;
 use phone_call::Phones;
 use plain_http::is_permitted;
-use resource::Resource;
-use webhooks::WEBHOOKS;
 
 pub(super) use backend::Backend;
 pub(super) use page::with_prefix;
-
-/// Kinds of objects whose list, form and page [`resource`] makes.
-static RESOURCES: [Resource; 5] = [AGENTS, NUMBERS, OUTBOUND_TRUNKS, DESTINATIONS, WEBHOOKS];
 
 pub(super) fn router() -> Routes {
     let routes = Routes::new()
@@ -90,9 +84,12 @@ pub(super) fn router() -> Routes {
         .nest(operator::AT, operator::routes())
         .nest("/dashboard/{org_id}", of_org());
 
-    let routes = RESOURCES
-        .iter()
-        .fold(routes, |routes, resource| routes.merge(resource.routes()));
+    let routes = routes
+        .merge(resource::routes::<AgentView>())
+        .merge(resource::routes::<NumberView>())
+        .merge(resource::routes::<OutboundTrunkView>())
+        .merge(resource::routes::<DestinationView>())
+        .merge(resource::routes::<WebhookView>());
     let (boards, phones) = (Boards::default(), Phones::default());
 
     routes.wrapped(|methods| {
@@ -134,6 +131,10 @@ fn of_org() -> Routes {
         .route(
             "/trunk/end-old-credentials",
             post(trunk::end_old_credentials),
+        )
+        .route(
+            "/webhooks/{webhook_id}/rotate-secret",
+            post(webhooks::rotate_secret),
         )
         .route(
             "/webhooks/{webhook_id}/deliveries/{delivery_id}",

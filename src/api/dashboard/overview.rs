@@ -1,35 +1,39 @@
 //! First page of an org: the steps to its first call, ticked off by what really happened, and the newest calls and handoffs.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use trunkline_model::handoff::Sentiment;
 
 use super::attention::{Known, attention};
-use super::backend::{items, text};
 use super::calls;
 use super::document::{card, spaced, table, time};
 use super::frame::{Section, page};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
+use crate::api::handoff_analytics::HandoffView;
+use crate::api::page::Page;
+use crate::api::phone::{AgentView, CallView, NumberView, OutboundTrunkView};
 
 /// `GET /dashboard/{org_id}`
 pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
-    let agents = visitor.client.all("/phone").await?;
-    let numbers = visitor.client.all("/phone/numbers").await?;
-    let newest = visitor.client.get("/phone/calls?limit=10").await?;
-    let handoffs = visitor
+    let agents: Vec<AgentView> = visitor.client.all("/phone").await?;
+    let numbers: Vec<NumberView> = visitor.client.all("/phone/numbers").await?;
+    let newest: Page<CallView> = visitor.client.get("/phone/calls?limit=10").await?;
+    let handoffs: Page<HandoffView> = visitor
         .client
         .get("/handoff-analytics/events?limit=5")
         .await?;
     let trunk = super::trunk::found(&visitor).await?;
-    let outbound_trunks = visitor.client.all("/phone/sip/outbound-trunks").await?;
+    let outbound_trunks: Vec<OutboundTrunkView> =
+        visitor.client.all("/phone/sip/outbound-trunks").await?;
     // Reading webhooks needs `webhooks:write` too, which a session that only reads lacks.
     let webhooks = match visitor.writes() {
         true => visitor.client.all("/webhooks").await?,
-        false => Value::Null,
+        false => Vec::new(),
     };
 
-    let names = Names::mentioned(&visitor.client, items(&newest), &["agent_id"]).await?;
+    let mentioned = newest.items.iter().filter_map(|call| call.agent_id);
+    let names = Names::of(&visitor.client, mentioned.collect()).await?;
     let attention = attention(
         &visitor,
         Known {
@@ -40,13 +44,13 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
             webhooks: &webhooks,
         },
     );
-    let steps = steps(trunk.is_some(), &agents, &numbers, &newest);
+    let steps = steps(trunk.is_some(), &agents, &numbers, &newest.items);
     let is_new = steps.iter().any(|step| !step.is_done);
     let content = html! {
         @if let Some(attention) = attention { (attention) }
         @if is_new { (card("steps", "First steps", &checklist(&visitor, &steps))) }
         (calls::recent(&visitor, &newest, &names))
-        (card("handoffs", "Recent handoffs", &handed_off(&handoffs)))
+        (card("handoffs", "Recent handoffs", &handed_off(&handoffs.items)))
     };
     Ok(page(&visitor, Section::Overview, "Overview", &content))
 }
@@ -60,10 +64,15 @@ struct Step {
     at: &'static str,
 }
 
-fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [Step; 5] {
-    let is_enabled = |agent: &Value| agent["enabled"] == true;
-    let is_verified = |number: &Value| number["verified"] == true;
-    let is_assigned = |number: &Value| is_verified(number) && number["agent_id"].is_string();
+fn steps(
+    has_trunk: bool,
+    agents: &[AgentView],
+    numbers: &[NumberView],
+    calls: &[CallView],
+) -> [Step; 5] {
+    let is_enabled = |agent: &AgentView| agent.enabled;
+    let is_verified = |number: &NumberView| number.verified;
+    let is_assigned = |number: &NumberView| number.verified && number.agent_id.is_some();
 
     [
         Step {
@@ -73,31 +82,31 @@ fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [St
             at: "trunk",
         },
         Step {
-            is_done: items(agents).iter().any(is_enabled),
-            title: match items(agents).is_empty() {
+            is_done: agents.iter().any(is_enabled),
+            title: match agents.is_empty() {
                 true => "Create an agent",
                 false => "Enable an agent",
             },
             text: "With the echo runtime it sends back what the caller says: enough for a first call.",
-            at: match items(agents).is_empty() {
+            at: match agents.is_empty() {
                 true => "agents/new",
                 false => "agents",
             },
         },
         Step {
-            is_done: items(numbers).iter().any(is_verified),
+            is_done: numbers.iter().any(is_verified),
             title: "Add and verify a number",
             text: "The number that your phone system sends here.",
             at: "numbers",
         },
         Step {
-            is_done: items(numbers).iter().any(is_assigned),
+            is_done: numbers.iter().any(is_assigned),
             title: "Assign the number to the agent",
             text: "On the agent's page.",
             at: "agents",
         },
         Step {
-            is_done: !items(calls).is_empty(),
+            is_done: !calls.is_empty(),
             title: "Place the first call",
             text: "From the phone in this console, or from your phone system with the settings of the trunk's page.",
             at: "phone",
@@ -123,22 +132,18 @@ fn checklist(visitor: &Visitor, steps: &[Step]) -> Markup {
     }
 }
 
-fn handed_off(handoffs: &Value) -> Markup {
+fn handed_off(handoffs: &[HandoffView]) -> Markup {
     let columns = ["When", "Summary", "Reasons", "Sentiment"];
-    let rows: Vec<_> = items(handoffs)
+    let rows: Vec<_> = handoffs
         .iter()
         .map(|handoff| {
-            let reasons = handoff["reasons"].as_array().map_or(&[][..], Vec::as_slice);
-            let reasons: Vec<_> = reasons
-                .iter()
-                .filter_map(Value::as_str)
-                .map(spaced)
-                .collect();
+            let reasons = handoff.reasons.iter();
+            let reasons: Vec<_> = reasons.map(|reason| spaced(reason.as_str())).collect();
             vec![
-                time(text(handoff, "created_at")),
-                html! { (text(handoff, "summary")) },
+                time(&handoff.created_at),
+                html! { (handoff.summary) },
                 html! { (reasons.join(", ")) },
-                html! { (handoff["sentiment"].as_str().unwrap_or("none")) },
+                html! { (handoff.sentiment.map_or("none", Sentiment::as_str)) },
             ]
         })
         .collect();

@@ -10,21 +10,22 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response, sse};
 use futures_util::stream::unfold;
 use maud::{Markup, html};
-use serde_json::Value;
 use trunkline_store::names::NamedKind;
 
 use super::assets::{PHONE_AUDIO, PHONE_SAMPLE, PHONE_SCRIPT, PHONE_STYLE};
-use super::backend::{items, text};
 use super::board::{Boards, Part, Place};
 use super::choice::{self, Choice};
 use super::document::card;
 use super::frame::{Section, headed};
-use super::ladder::ladder;
+use super::ladder::drawn;
 use super::page::ErrorPage;
 use super::policy;
 use super::stream;
 use super::visitor::Visitor;
+use crate::api::page::Page;
+use crate::api::phone::{AgentView, CallView, TraceView};
 use crate::api::{Api, dashboard_session};
+use crate::explain::ladder::Ladder;
 
 /// Interval at which a call and its messages are read: each time costs the org two requests to the API.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,11 +37,10 @@ const KEYS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "*", "0",
 /// `GET /dashboard/{org_id}/phone`
 pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, ErrorPage> {
     visitor.must_write()?;
-    let enabled = visitor.client.get("/phone?enabled=true&limit=1").await?;
+    let path = "/phone?enabled=true&limit=1";
+    let enabled: Page<AgentView> = visitor.client.get(path).await?;
     let agents = Choice::of(&visitor, NamedKind::Agent).await?;
-    let first = items(&enabled)
-        .first()
-        .map_or("", |agent| text(agent, "id"));
+    let first = enabled.items.first().map(|agent| agent.id);
     let first = choice::text_of(&visitor.client, NamedKind::Agent, first).await?;
     let heading = html! {
         div { h1 { "Phone" } p.under { "Call an agent from this page. The call is routed, counted and recorded as one from a phone system." } }
@@ -119,11 +119,11 @@ fn handset(visitor: &Visitor, agents: &Choice, first: &str) -> Markup {
 }
 
 /// Messages of the call, if it has any.
-fn messages(trace: Option<&Value>) -> Markup {
+fn messages(ladder: Option<&Ladder>) -> Markup {
     html! {
         div #messages {
-            @match trace {
-                Some(trace) if !items(trace).is_empty() => (ladder(trace)),
+            @match ladder {
+                Some(ladder) if !ladder.rungs.is_empty() => (drawn(ladder)),
                 Some(_) => p.empty { "No message of this call is with this node yet." },
                 None => p.empty { "The messages of your call appear here as they pass." },
             }
@@ -223,12 +223,12 @@ impl Watcher {
     /// Reads the messages; `None` if that fails, and the next look tries again.
     async fn look(&self) -> Option<Part> {
         let path = format!("{}/trace", self.path);
-        let trace = self.visitor.client.get(&path).await.ok()?;
-        Some(Part::new(messages(Some(&trace))))
+        let trace: TraceView = self.visitor.client.get(&path).await.ok()?;
+        Some(Part::new(messages(Some(&trace.into_ladder()))))
     }
 
     async fn is_over(&self) -> bool {
-        let call = self.visitor.client.get(&self.path).await;
-        call.is_ok_and(|call| !call["ended_at"].is_null())
+        let call = self.visitor.client.get::<CallView>(&self.path).await;
+        call.is_ok_and(|call| call.ended_at.is_some())
     }
 }

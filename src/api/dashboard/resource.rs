@@ -5,23 +5,26 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trunkline_store::names::NamedKind;
+use uuid::Uuid;
 
-use super::backend::{BackendRefusal, items, parameter, query, text};
-use super::choice::{self, Choice};
+use super::backend::{BackendRefusal, Client, parameter, query};
+use super::choice;
 use super::document::table;
-use super::fields::{Field, Filled, changes, conflicts, new_body};
+use super::fields::{Field, changes, conflicts, new_body};
 use super::form_page::{conflict, done, form_of, refusal, revealed, shown_status};
 use super::forms::{danger, token};
 use super::frame::{Section, headed};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
-use super::visitor::{SubmittedForm, Visitor};
+use super::visitor::{FormFields, SubmittedForm, Visitor};
+use crate::api::page::Page;
 use crate::api::routes::Routes;
 
-/// A kind of object.
-pub(super) struct Resource {
+/// Paths, texts and commands of a kind of object.
+pub(super) struct Kind {
     /// Path below the org's page.
     pub(super) at: &'static str,
     /// Path of the API's list.
@@ -36,49 +39,74 @@ pub(super) struct Resource {
     pub(super) about: &'static str,
     pub(super) empty: &'static str,
     pub(super) columns: &'static [&'static str],
-    /// Cells of a row, without the link to the object's page.
-    pub(super) cells: fn(&Visitor, &Value, &Names) -> Vec<Markup>,
-    /// Fields of an object with ids of others, of which pages show the names.
-    pub(super) mentions: &'static [&'static str],
-    /// Title of an object.
-    pub(super) name: fn(&Value) -> String,
-    /// Paths of the API's lists that every form of the kind needs whole.
-    pub(super) needs: &'static [&'static str],
-    /// Paths whose answers an object's own page needs as well; `{id}` is the object's id.
-    pub(super) needs_of_one: &'static [&'static str],
-    /// Kinds of objects that can be chosen beside an object's form.
-    pub(super) choices: &'static [NamedKind],
-    /// Fields of the form that creates one.
-    pub(super) fields: fn(&[Value]) -> Vec<Field>,
-    /// Fields of the form that changes an object; if there are none, there is no such form.
-    pub(super) changeable: fn(&[Value]) -> Vec<Field>,
-    /// Adapts the body that was read from a form to what the API takes.
-    pub(super) tidy: fn(&mut Value),
-    /// Content of an object's page beside its form.
-    pub(super) beside: fn(&Visitor, &Value, &Beside) -> Markup,
-    /// Field of a new object that is shown once, with a sentence about it.
-    pub(super) secret: Option<(&'static str, &'static str)>,
     /// Warning beside the button that deletes one.
     pub(super) delete: &'static str,
     pub(super) actions: &'static [Action],
 }
 
-/// Content of an object's page beside its form.
-#[derive(Debug)]
-pub(super) struct Beside {
-    /// Answers that `needs_of_one` named.
-    pub(super) needs: Vec<Value>,
-    /// Choices in the order of `choices`.
-    pub(super) choices: Vec<Choice>,
-    /// Names of what the object mentions.
-    pub(super) names: Names,
+/// Object with pages of its own, as the API shows it.
+pub(super) trait Resource: DeserializeOwned + Send + Sync + 'static {
+    /// Paths, texts and commands.
+    const KIND: Kind;
+
+    /// The object's id.
+    fn id(&self) -> Uuid;
+
+    /// Title of the object's page.
+    fn title(&self) -> String;
+
+    /// Version of the object; empty for a kind that has none, which no form changes.
+    fn version(&self) -> &str {
+        ""
+    }
+
+    /// Id of another object, of which pages show the name.
+    fn mentioned(&self) -> Option<Uuid> {
+        None
+    }
+
+    /// Cells of a row, without the link to the object's page.
+    fn cells(&self, names: &Names) -> Vec<Markup>;
+
+    /// Fields of the form that changes an object, or else of the one that creates one. If there are none, there is no such form.
+    fn fields(
+        object: Option<&Self>,
+        client: &Client,
+    ) -> impl Future<Output = Result<Vec<Field>, BackendRefusal>> + Send;
+
+    /// Objects within this one that fields lead into, each under its name.
+    fn nested(&self) -> Value {
+        Value::Null
+    }
+
+    /// Adapts the body that was read from a form to what the API takes.
+    fn tidy(_: &mut Value) {}
+
+    /// Creates an object.
+    fn create(
+        client: &Client,
+        body: &Value,
+    ) -> impl Future<Output = Result<Created, BackendRefusal>> + Send {
+        async move {
+            let object: Self = client.post(Self::KIND.api, body).await?;
+            let id = object.id();
+            Ok(Created { id, secret: None })
+        }
+    }
+
+    /// Content of the object's page beside its form.
+    fn beside(
+        &self,
+        visitor: &Visitor,
+    ) -> impl Future<Output = Result<Markup, BackendRefusal>> + Send;
 }
 
-/// An object, and what its page needs.
-struct Whole {
-    object: Value,
-    needs: Vec<Value>,
-    beside: Beside,
+/// A new object.
+#[derive(Debug)]
+pub(super) struct Created {
+    pub(super) id: Uuid,
+    /// A part that is shown once, and a sentence about it.
+    pub(super) secret: Option<(String, &'static str)>,
 }
 
 /// Further command on an object, beside update and delete.
@@ -92,432 +120,318 @@ pub(super) struct Action {
     pub(super) named: Option<&'static str>,
     /// Form field with the text of a choice. The body gets the id that it means.
     pub(super) choice: Option<(&'static str, NamedKind)>,
-    pub(super) body: fn(&SubmittedForm, Option<String>) -> Value,
-    /// Field of the answer that is shown once, with a sentence about it.
-    pub(super) secret: Option<(&'static str, &'static str)>,
+    pub(super) body: fn(&SubmittedForm, Option<Uuid>) -> Value,
 }
 
 /// Objects on a page of a list.
 const ROWS: &str = "50";
 
-impl Resource {
-    /// Paths of the pages.
-    pub(super) fn routes(&'static self) -> Routes {
-        let at = |rest: &str| format!("/dashboard/{{org_id}}/{}{rest}", self.at);
-        let one = at(&format!("/{{{}}}", self.parameter));
-        let list = get(move |visitor, query| self.list(visitor, query))
-            .post(move |form| self.create(form));
-        let mut routes = Routes::new()
-            .route(&at(""), list)
-            .route(&at("/new"), get(move |visitor| self.blank(visitor)))
-            .route(
-                &one,
-                get(move |visitor, query| self.show(visitor, query))
-                    .post(move |form| self.update(form)),
-            )
-            .route(
-                &format!("{one}/delete"),
-                post(move |form| self.delete(form)),
-            );
-        for action in self.actions {
-            let path = format!("{one}/{}", action.at);
-            routes = routes.route(&path, post(move |form| self.act(action, form)));
+/// Paths of the pages of a kind.
+pub(super) fn routes<R: Resource>() -> Routes {
+    let kind = R::KIND;
+    let at = |rest: &str| format!("/dashboard/{{org_id}}/{}{rest}", kind.at);
+    let one = at(&format!("/{{{}}}", kind.parameter));
+    let mut routes = Routes::new()
+        .route(&at(""), get(list::<R>).post(create::<R>))
+        .route(&at("/new"), get(blank::<R>))
+        .route(&one, get(show::<R>).post(update::<R>))
+        .route(&format!("{one}/delete"), post(delete::<R>));
+    for action in kind.actions {
+        let path = format!("{one}/{}", action.at);
+        routes = routes.route(&path, post(move |form| act::<R>(action, form)));
+    }
+
+    routes
+}
+
+async fn list<R: Resource>(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+    let kind = R::KIND;
+    let cursor = parameter(raw.as_deref(), "cursor");
+    let asked = query(&[("limit", ROWS), ("cursor", &cursor)]);
+    let page: Page<R> = visitor.client.get(&format!("{}{asked}", kind.api)).await?;
+    let mentioned = page.items.iter().filter_map(R::mentioned);
+    let names = Names::of(&visitor.client, mentioned.collect()).await?;
+    let rows: Vec<_> = page
+        .items
+        .iter()
+        .map(|object| row(&visitor, object, &names))
+        .collect();
+
+    let heading = html! {
+        div { h1 { (kind.title) } p.under { (kind.about) } }
+        @if visitor.writes() {
+            div.actions { a.button.main href=(visitor.path(&format!("{}/new", kind.at))) { "New" } }
         }
-
-        routes
-    }
-
-    async fn list(
-        &'static self,
-        visitor: Visitor,
-        RawQuery(raw): RawQuery,
-    ) -> Result<Html, ErrorPage> {
-        let cursor = parameter(raw.as_deref(), "cursor");
-        let asked = query(&[("limit", ROWS), ("cursor", &cursor)]);
-        let found = visitor.client.get(&format!("{}{asked}", self.api)).await?;
-        let names = Names::mentioned(&visitor.client, items(&found), self.mentions).await?;
-        let rows: Vec<_> = items(&found)
-            .iter()
-            .map(|item| self.row(&visitor, item, &names))
-            .collect();
-
-        let heading = html! {
-            div { h1 { (self.title) } p.under { (self.about) } }
-            @if visitor.writes() {
-                div.actions { a.button.main href=(visitor.path(&format!("{}/new", self.at))) { "New" } }
-            }
-        };
-        let content = html! {
-            (done(raw.as_deref()))
-            section.card aria-label=(self.title) id=(self.at) {
-                (table(self.title, self.columns, &rows, self.empty))
-                @if !text(&found, "next").is_empty() {
-                    div.pages { a.button href=(visitor.path(&format!("{}{}", self.at, query(&[("cursor", text(&found, "next"))])))) rel="next" { "More" } }
-                }
-            }
-        };
-        Ok(headed(
-            &visitor,
-            self.section,
-            self.title,
-            &heading,
-            &content,
-        ))
-    }
-
-    fn row(&self, visitor: &Visitor, item: &Value, names: &Names) -> Vec<Markup> {
-        let page = visitor.path(&format!("{}/{}", self.at, text(item, "id")));
-        let mut cells = (self.cells)(visitor, item, names);
-        if let Some(first) = cells.first_mut() {
-            *first = html! { a.row href=(page) { (*first) } };
-        }
-        cells
-    }
-
-    async fn blank(&'static self, visitor: Visitor) -> Result<Html, ErrorPage> {
-        visitor.must_write()?;
-        let needs = self.needed(&visitor).await?;
-        let fields = (self.fields)(&needs);
-        Ok(self.new_page(&visitor, &fields, Filled::Empty, None))
-    }
-
-    fn new_page(
-        &self,
-        visitor: &Visitor,
-        fields: &[Field],
-        filled: Filled<'_>,
-        refused: Option<&BackendRefusal>,
-    ) -> Html {
-        let title = format!("New {}", self.noun);
-        let content = html! {
-            form.card method="post" action=(visitor.path(self.at)) {
-                (token(visitor))
-                (form_of(fields, filled, refused))
-                div.go { button type="submit" { "Create" } a.plain href=(visitor.path(self.at)) { "Cancel" } }
-            }
-        };
-
-        headed(
-            visitor,
-            self.section,
-            &title,
-            &self.crumbs(visitor, &title),
-            &content,
-        )
-    }
-
-    fn crumbs(&self, visitor: &Visitor, title: &str) -> Markup {
-        html! {
-            div {
-                p.crumbs { a href=(visitor.path(self.at)) { (self.title) } }
-                h1 { (title) }
+    };
+    let content = html! {
+        (done(raw.as_deref()))
+        section.card aria-label=(kind.title) id=(kind.at) {
+            (table(kind.title, kind.columns, &rows, kind.empty))
+            @if let Some(next) = &page.next {
+                div.pages { a.button href=(visitor.path(&format!("{}{}", kind.at, query(&[("cursor", next)])))) rel="next" { "More" } }
             }
         }
+    };
+    Ok(headed(
+        &visitor,
+        kind.section,
+        kind.title,
+        &heading,
+        &content,
+    ))
+}
+
+fn row<R: Resource>(visitor: &Visitor, object: &R, names: &Names) -> Vec<Markup> {
+    let page = visitor.path(&format!("{}/{}", R::KIND.at, object.id()));
+    let mut cells = object.cells(names);
+    if let Some(first) = cells.first_mut() {
+        *first = html! { a.row href=(page) { (*first) } };
     }
+    cells
+}
 
-    async fn create(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
-        let visitor = &form.visitor;
-        visitor.must_write()?;
-        let needs = self.needed(visitor).await?;
-        let fields = (self.fields)(&needs);
-        let mut body = new_body(&fields, &form.fields);
-        (self.tidy)(&mut body);
+async fn blank<R: Resource>(visitor: Visitor) -> Result<Html, ErrorPage> {
+    visitor.must_write()?;
+    let fields = R::fields(None, &visitor.client).await?;
+    Ok(new_page(&visitor, &R::KIND, &fields, None, None))
+}
 
-        match visitor
-            .client
-            .send(Method::POST, self.api, Some(&body))
-            .await
-        {
-            Ok(made) => {
-                let page = visitor.path(&format!("{}/{}", self.at, text(&made, "id")));
-                Ok(match self.secret {
-                    // In the answer to the POST: a redirection would need the secret in its URL, or kept here.
-                    Some((field, sentence)) => {
-                        let title = format!("New {}", self.noun);
-                        revealed(
-                            visitor,
-                            self.section,
-                            &title,
-                            text(&made, field),
-                            sentence,
-                            &page,
-                        )
+fn new_page(
+    visitor: &Visitor,
+    kind: &Kind,
+    fields: &[Field],
+    submitted: Option<&FormFields>,
+    refused: Option<&BackendRefusal>,
+) -> Html {
+    let title = format!("New {}", kind.noun);
+    let content = html! {
+        form.card method="post" action=(visitor.path(kind.at)) {
+            (token(visitor))
+            (form_of(fields, submitted, refused))
+            div.go { button type="submit" { "Create" } a.plain href=(visitor.path(kind.at)) { "Cancel" } }
+        }
+    };
+
+    page_of_one(visitor, kind, &title, &content)
+}
+
+/// Page of one object, below that of all.
+fn page_of_one(visitor: &Visitor, kind: &Kind, title: &str, content: &Markup) -> Html {
+    let crumbs = html! {
+        div {
+            p.crumbs { a href=(visitor.path(kind.at)) { (kind.title) } }
+            h1 { (title) }
+        }
+    };
+    headed(visitor, kind.section, title, &crumbs, content)
+}
+
+async fn create<R: Resource>(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    let (visitor, kind) = (&form.visitor, R::KIND);
+    visitor.must_write()?;
+    let fields = R::fields(None, &visitor.client).await?;
+    let mut body = new_body(&fields, &form.fields);
+    R::tidy(&mut body);
+
+    match R::create(&visitor.client, &body).await {
+        Ok(Created { id, secret }) => {
+            let page = visitor.path(&format!("{}/{id}", kind.at));
+            Ok(match secret {
+                // In the answer to the POST: a redirection would need the secret in its URL, or kept here.
+                Some((secret, sentence)) => {
+                    let title = format!("New {}", kind.noun);
+                    revealed(visitor, kind.section, &title, &secret, sentence, &page)
                         .into_response()
-                    }
-                    None => Redirect::to(&page).into_response(),
-                })
-            }
+                }
+                None => Redirect::to(&page).into_response(),
+            })
+        }
 
-            Err(refused) => {
-                let status = shown_status(&refused)?;
-                let page = self.new_page(
-                    visitor,
-                    &fields,
-                    Filled::Submitted(&form.fields),
-                    Some(&refused),
-                );
-                Ok((status, page).into_response())
-            }
+        Err(refused) => {
+            let status = shown_status(&refused)?;
+            let page = new_page(visitor, &kind, &fields, Some(&form.fields), Some(&refused));
+            Ok((status, page).into_response())
         }
     }
+}
 
-    async fn show(
-        &'static self,
-        visitor: Visitor,
-        RawQuery(raw): RawQuery,
-    ) -> Result<Html, ErrorPage> {
-        let Whole {
-            object,
-            needs,
-            beside,
-        } = self.whole(&visitor).await?;
-        let fields = (self.changeable)(&needs);
-        let form = self.edit_form(&visitor, &object, (&fields, Filled::With(&object)), None);
-        let content = html! {
-            (done(raw.as_deref()))
-            div.edit {
-                div { (form) }
-                div { ((self.beside)(&visitor, &object, &beside)) }
-            }
-        };
+async fn show<R: Resource>(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+    let object: R = found(&visitor).await?;
+    let fields = R::fields(Some(&object), &visitor.client).await?;
+    let edit = edit_form(&visitor, &object, &fields, None, None);
+    let content = html! {
+        (done(raw.as_deref()))
+        (in_columns(&visitor, &object, &edit).await?)
+    };
 
-        let title = (self.name)(&object);
-        Ok(headed(
-            &visitor,
-            self.section,
-            &title,
-            &self.crumbs(&visitor, &title),
-            &content,
-        ))
-    }
+    Ok(page_of_one(&visitor, &R::KIND, &object.title(), &content))
+}
 
-    /// Form that changes an object, with the version that it was made for.
-    fn edit_form(
-        &self,
-        visitor: &Visitor,
-        object: &Value,
-        (fields, filled): (&[Field], Filled<'_>),
-        refused: Option<&BackendRefusal>,
-    ) -> Markup {
-        let at = format!("{}/{}", self.at, text(object, "id"));
+/// Returns the object of the path.
+async fn found<R: Resource>(visitor: &Visitor) -> Result<R, ErrorPage> {
+    let id = visitor.id(R::KIND.parameter)?;
+    let path = format!("{}/{id}", R::KIND.api);
+    Ok(visitor.client.get(&path).await?)
+}
 
-        html! {
-            @if !fields.is_empty() {
-                form.card method="post" action=(visitor.path(&at)) {
-                    (token(visitor))
-                    input type="hidden" name="version" value=(version_of(object));
-                    fieldset.all disabled[!visitor.writes()] {
-                        (form_of(fields, filled, refused))
-                        @if visitor.writes() { div.go { button type="submit" { "Save" } } }
-                    }
+/// An object's form, and the rest of its page beside it.
+async fn in_columns<R: Resource>(
+    visitor: &Visitor,
+    object: &R,
+    edit: &Markup,
+) -> Result<Markup, ErrorPage> {
+    let beside = object.beside(visitor).await?;
+    Ok(html! { div.edit { div { (edit) } div { (beside) } } })
+}
+
+/// Form that changes an object, with the version that it was made for.
+fn edit_form<R: Resource>(
+    visitor: &Visitor,
+    object: &R,
+    fields: &[Field],
+    submitted: Option<&FormFields>,
+    refused: Option<&BackendRefusal>,
+) -> Markup {
+    let id = object.id().to_string();
+    let at = format!("{}/{id}", R::KIND.at);
+
+    html! {
+        @if !fields.is_empty() {
+            form.card method="post" action=(visitor.path(&at)) {
+                (token(visitor))
+                input type="hidden" name="version" value=(object.version());
+                fieldset.all disabled[!visitor.writes()] {
+                    (form_of(fields, submitted, refused))
+                    @if visitor.writes() { div.go { button type="submit" { "Save" } } }
                 }
             }
-            @if visitor.writes() {
-                p { a href=(visitor.path(&format!("audit{}", query(&[("resource_id", text(object, "id"))])))) { "Changes so far" } }
-                (danger(visitor, &format!("{at}/delete"), "Delete", self.delete))
-            }
         }
-    }
-
-    async fn update(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
-        let visitor = &form.visitor;
-        visitor.must_write()?;
-        let whole = self.whole(visitor).await?;
-        let current = &whole.object;
-        let fields = (self.changeable)(&whole.needs);
-        let title = (self.name)(current);
-
-        // Before the fields are compared: beside a newer object, what the person left alone in an old form would
-        // count as a change back.
-        let version = form.text("version");
-
-        if version != version_of(current) {
-            return Ok(self.outdated(&form, &whole));
+        @if visitor.writes() {
+            p { a href=(visitor.path(&format!("audit{}", query(&[("resource_id", &id)])))) { "Changes so far" } }
+            (danger(visitor, &format!("{at}/delete"), "Delete", R::KIND.delete))
         }
-
-        let at = format!("{}/{}", self.at, text(current, "id"));
-        let saved = visitor.path(&format!("{at}?done=saved"));
-        let mut body = changes(&fields, &form.fields, current);
-        (self.tidy)(&mut body);
-        if body.as_object().is_some_and(serde_json::Map::is_empty) {
-            return Ok(Redirect::to(&saved).into_response());
-        }
-
-        let path = format!("{}/{}", self.api, text(current, "id"));
-        match visitor.client.change(&path, version, &body).await {
-            Ok(_) => Ok(Redirect::to(&saved).into_response()),
-
-            Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
-                // Another form was saved between the look at the object and the change.
-                let whole = self.whole(visitor).await?;
-                Ok(self.outdated(&form, &whole))
-            }
-
-            Err(refused) => {
-                let status = shown_status(&refused)?;
-                let filled = (&*fields, Filled::Submitted(&form.fields));
-                let edit = self.edit_form(visitor, current, filled, Some(&refused));
-                let beside = (self.beside)(visitor, current, &whole.beside);
-                let content = html! { div.edit { div { (edit) } div { (beside) } } };
-                let page = headed(
-                    visitor,
-                    self.section,
-                    &title,
-                    &self.crumbs(visitor, &title),
-                    &content,
-                );
-                Ok((status, page).into_response())
-            }
-        }
-    }
-
-    /// Page for a form that is older than its object: both values of what differs, and the form again.
-    fn outdated(&self, form: &SubmittedForm, whole: &Whole) -> Response {
-        let (visitor, current) = (&form.visitor, &whole.object);
-        let fields = (self.changeable)(&whole.needs);
-        let differing = conflicts(&fields, &form.fields, current);
-        let edit = self.edit_form(
-            visitor,
-            current,
-            (&fields, Filled::Submitted(&form.fields)),
-            None,
-        );
-        let content = html! {
-            (conflict(&differing))
-            div.edit { div { (edit) } div { ((self.beside)(visitor, current, &whole.beside)) } }
-        };
-
-        let title = (self.name)(current);
-        let crumbs = self.crumbs(visitor, &title);
-        let page = headed(visitor, self.section, &title, &crumbs, &content);
-        (StatusCode::CONFLICT, page).into_response()
-    }
-
-    async fn delete(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
-        let visitor = &form.visitor;
-        visitor.must_write()?;
-        let path = format!("{}/{}", self.api, visitor.id(self.parameter)?);
-        match visitor.client.send(Method::DELETE, &path, None).await {
-            Ok(_) => {
-                let list = visitor.path(&format!("{}?done=deleted", self.at));
-                Ok(Redirect::to(&list).into_response())
-            }
-            Err(refused) => self.not_done(visitor, &refused),
-        }
-    }
-
-    async fn act(
-        &'static self,
-        action: &'static Action,
-        form: SubmittedForm,
-    ) -> Result<Response, ErrorPage> {
-        let visitor = &form.visitor;
-        visitor.must_write()?;
-
-        let id = visitor.id(self.parameter)?;
-        let mut path = action.api.replace("{id}", &id.to_string());
-        if let Some(field) = action.named {
-            // An id and nothing else: another text of the form could lead to any path of the API.
-            let named = crate::api::id_of(form.text(field));
-            let named = named.map_err(|_| ErrorPage::not_found())?;
-            path = path.replace("{named}", &named.to_string());
-        }
-
-        let mut chosen = None;
-        if let Some((field, kind)) = action.choice {
-            chosen = match choice::chosen(&visitor.client, kind, field, form.text(field)).await {
-                Ok(chosen) => chosen,
-                Err(refused) => return self.not_done(visitor, &refused),
-            };
-        }
-        let body = (action.body)(&form, chosen);
-        let body = (!body.is_null()).then_some(&body);
-        match visitor
-            .client
-            .send(action.method.clone(), &path, body)
-            .await
-        {
-            Ok(answer) => {
-                let page = format!("{}/{id}", self.at);
-                Ok(match action.secret {
-                    Some((field, sentence)) => {
-                        let page = visitor.path(&page);
-                        let secret = text(&answer, field);
-                        revealed(visitor, self.section, self.title, secret, sentence, &page)
-                            .into_response()
-                    }
-                    None => {
-                        Redirect::to(&visitor.path(&format!("{page}?done=done"))).into_response()
-                    }
-                })
-            }
-
-            Err(refused) => self.not_done(visitor, &refused),
-        }
-    }
-
-    /// Page for a command that the API refused.
-    fn not_done(&self, visitor: &Visitor, refused: &BackendRefusal) -> Result<Response, ErrorPage> {
-        let status = shown_status(refused)?;
-        let content = html! {
-            (refusal(refused))
-            p { a.button href=(visitor.path(self.at)) { "Back to " (self.title) } }
-        };
-        let page = headed(
-            visitor,
-            self.section,
-            self.title,
-            &html! { h1 { "That did not work" } },
-            &content,
-        );
-        Ok((status, page).into_response())
-    }
-
-    /// Returns the object of the path with what its page needs.
-    async fn whole(&self, visitor: &Visitor) -> Result<Whole, ErrorPage> {
-        let (client, id) = (&visitor.client, visitor.id(self.parameter)?.to_string());
-        let object = client.get(&format!("{}/{id}", self.api)).await?;
-
-        let mut beside = Beside {
-            needs: Vec::with_capacity(self.needs_of_one.len()),
-            choices: Vec::with_capacity(self.choices.len()),
-            names: Names::mentioned(client, std::slice::from_ref(&object), self.mentions).await?,
-        };
-        for path in self.needs_of_one {
-            beside
-                .needs
-                .push(client.get(&path.replace("{id}", &id)).await?);
-        }
-        // Only who may change things chooses.
-        for kind in self.choices.iter().filter(|_| visitor.writes()) {
-            beside.choices.push(Choice::of(visitor, *kind).await?);
-        }
-        Ok(Whole {
-            needs: self.needed(visitor).await?,
-            object,
-            beside,
-        })
-    }
-
-    /// Returns the API's lists that the forms need, one after the other.
-    async fn needed(&self, visitor: &Visitor) -> Result<Vec<Value>, ErrorPage> {
-        let mut lists = Vec::with_capacity(self.needs.len());
-        for path in self.needs {
-            lists.push(visitor.client.all(path).await?);
-        }
-        Ok(lists)
     }
 }
 
-/// Version of an object; empty for a kind that has none, which no form changes.
-fn version_of(object: &Value) -> &str {
-    object["updated_at"].as_str().unwrap_or_default()
+async fn update<R: Resource>(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let current: R = found(visitor).await?;
+
+    // Before the fields are compared: beside a newer object, what the person left alone in an old form would
+    // count as a change back.
+    let version = form.text("version");
+    if version != current.version() {
+        return outdated(&form, &current).await;
+    }
+
+    let id = current.id();
+    let saved = visitor.path(&format!("{}/{id}?done=saved", R::KIND.at));
+    let fields = R::fields(Some(&current), &visitor.client).await?;
+    let mut body = changes(&fields, &form.fields, &current.nested());
+    R::tidy(&mut body);
+    if body.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(Redirect::to(&saved).into_response());
+    }
+
+    let path = format!("{}/{id}", R::KIND.api);
+    match visitor.client.change(&path, version, &body).await {
+        Ok(()) => Ok(Redirect::to(&saved).into_response()),
+
+        Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
+            // Another form was saved between the look at the object and the change.
+            outdated(&form, &found::<R>(visitor).await?).await
+        }
+
+        Err(refused) => {
+            let status = shown_status(&refused)?;
+            let submitted = Some(&form.fields);
+            let edit = edit_form(visitor, &current, &fields, submitted, Some(&refused));
+            let content = in_columns(visitor, &current, &edit).await?;
+            let page = page_of_one(visitor, &R::KIND, &current.title(), &content);
+            Ok((status, page).into_response())
+        }
+    }
 }
 
-impl std::fmt::Debug for Resource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resource")
-            .field("at", &self.at)
-            .finish_non_exhaustive()
+/// Page for a form that is older than its object: both values of what differs, and the form again.
+async fn outdated<R: Resource>(form: &SubmittedForm, current: &R) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let fields = R::fields(Some(current), &visitor.client).await?;
+    let differing = conflicts(&fields, &form.fields);
+    let edit = edit_form(visitor, current, &fields, Some(&form.fields), None);
+    let content = html! {
+        (conflict(&differing))
+        (in_columns(visitor, current, &edit).await?)
+    };
+
+    let page = page_of_one(visitor, &R::KIND, &current.title(), &content);
+    Ok((StatusCode::CONFLICT, page).into_response())
+}
+
+async fn delete<R: Resource>(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    let (visitor, kind) = (&form.visitor, R::KIND);
+    visitor.must_write()?;
+    let path = format!("{}/{}", kind.api, visitor.id(kind.parameter)?);
+    match visitor.client.send(Method::DELETE, &path, None).await {
+        Ok(()) => {
+            let list = visitor.path(&format!("{}?done=deleted", kind.at));
+            Ok(Redirect::to(&list).into_response())
+        }
+        Err(refused) => not_done(visitor, &kind, &refused),
     }
+}
+
+async fn act<R: Resource>(
+    action: &'static Action,
+    form: SubmittedForm,
+) -> Result<Response, ErrorPage> {
+    let (visitor, kind) = (&form.visitor, R::KIND);
+    visitor.must_write()?;
+
+    let id = visitor.id(kind.parameter)?;
+    let mut path = action.api.replace("{id}", &id.to_string());
+    if let Some(field) = action.named {
+        // An id and nothing else: another text of the form could lead to any path of the API.
+        let named = crate::api::id_of(form.text(field));
+        let named = named.map_err(|_| ErrorPage::not_found())?;
+        path = path.replace("{named}", &named.to_string());
+    }
+
+    let mut chosen = None;
+    if let Some((field, of)) = action.choice {
+        chosen = match choice::chosen(&visitor.client, of, field, form.text(field)).await {
+            Ok(chosen) => chosen,
+            Err(refused) => return not_done(visitor, &kind, &refused),
+        };
+    }
+    let body = (action.body)(&form, chosen);
+    let body = (!body.is_null()).then_some(&body);
+    match visitor
+        .client
+        .send(action.method.clone(), &path, body)
+        .await
+    {
+        Ok(()) => {
+            let page = visitor.path(&format!("{}/{id}?done=done", kind.at));
+            Ok(Redirect::to(&page).into_response())
+        }
+        Err(refused) => not_done(visitor, &kind, &refused),
+    }
+}
+
+/// Page for a command that the API refused.
+pub(super) fn not_done(
+    visitor: &Visitor,
+    kind: &Kind,
+    refused: &BackendRefusal,
+) -> Result<Response, ErrorPage> {
+    let status = shown_status(refused)?;
+    let content = html! {
+        (refusal(refused))
+        p { a.button href=(visitor.path(kind.at)) { "Back to " (kind.title) } }
+    };
+    let heading = html! { h1 { "That did not work" } };
+    let page = headed(visitor, kind.section, kind.title, &heading, &content);
+    Ok((status, page).into_response())
 }

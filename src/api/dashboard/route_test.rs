@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use trunkline_routing::Outcome;
 use trunkline_sip::moment::Moment;
 use trunkline_store::names::NamedKind;
+use uuid::Uuid;
 
-use super::backend::{BackendRefusal, items, parameter, text};
+use super::backend::{BackendRefusal, parameter};
 use super::choice::{self, Choice};
 use super::document::{card, table, time};
-use super::fields::{Field, Filled, Input, choices};
+use super::fields::{Field, Input, choices};
 use super::form_page::{form_of, shown_status};
 use super::frame::{Section, headed};
 use super::names::Names;
@@ -19,7 +21,8 @@ use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
 use crate::api::Api;
 use crate::api::time::written;
-use crate::explain::replay::MOST_CALLS;
+use crate::explain::DecisionView;
+use crate::explain::replay::{MOST_CALLS, ReplayView};
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
 
@@ -31,18 +34,23 @@ pub(super) async fn show(
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
     let value = |name: &str| parameter(raw.as_deref(), name).trim().to_owned();
-    let asked = json!({"to": value("to"), "from": value("from"), "agent_id": value("agent_id")});
-    let mut refused = None;
-    let mut decided = Value::Null;
-    if !text(&asked, "to").is_empty() {
-        let mut body = asked.clone();
-        if let Value::Object(fields) = &mut body {
-            // The API refuses empty texts, and an input that was left alone is one.
-            fields.retain(|_, value| value != "");
-        }
+    let (to, from, agent_header) = (value("to"), value("from"), value("agent_id"));
+    let (mut decided, mut refused) = (None, None);
+    if !to.is_empty() {
+        // The API refuses empty texts, and an input that was left alone is one.
+        let given = [("to", &to), ("from", &from), ("agent_id", &agent_header)]
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty());
+        let body: Map<String, Value> = given
+            .map(|(name, text)| (name.to_owned(), json!(text)))
+            .collect();
+        let body = Value::Object(body);
         let answer = visitor.client.ask("/phone/sip/route-test", &body).await;
         match answer {
-            Ok(answer) => decided = answer,
+            Ok(DecisionView {
+                decision,
+                explanation,
+            }) => decided = Some((decision.outcome, explanation)),
             Err(fault) => {
                 shown_status(&fault)?;
                 refused = Some(fault);
@@ -50,13 +58,16 @@ pub(super) async fn show(
         }
     }
 
-    let supposed = json!({
-        "agent": value("agent"), "enabled": value("enabled"), "number": value("number"), "holder": value("holder"),
-    });
-    let (mut replayed, mut unreplayed) = (Value::Null, None);
+    let supposed = Supposed {
+        agent: value("agent"),
+        enabled: value("enabled"),
+        number: value("number"),
+        holder: value("holder"),
+    };
+    let (mut replayed, mut unreplayed) = (None, None);
     if !value("replay").is_empty() {
         match replay(&visitor, &supposed, api.now()).await {
-            Ok(answer) => replayed = answer,
+            Ok(answer) => replayed = Some(answer),
             Err(fault) => {
                 shown_status(&fault)?;
                 unreplayed = Some(fault);
@@ -64,23 +75,22 @@ pub(super) async fn show(
         }
     }
 
-    let outcomes = items(&replayed)
-        .iter()
-        .flat_map(|call| [&call["before"], &call["after"]]);
-    let agents = outcomes
-        .chain([&decided["outcome"]])
-        .flat_map(|outcome| ["agent", "agent_busy"].map(|field| text(&outcome[field], "id")));
-    let names = Names::of(&visitor.client, agents.collect()).await?;
-    let changeable = change_fields(
+    let moved = replayed.iter().flat_map(|replayed| &replayed.items);
+    let outcomes = moved.flat_map(|call| [call.before, call.after]);
+    let outcomes = outcomes.chain(decided.as_ref().map(|(outcome, _)| *outcome));
+    let names = Names::of(&visitor.client, outcomes.filter_map(agent_of).collect()).await?;
+    let changeable = supposed.fields(
         Choice::of(&visitor, NamedKind::Agent).await?,
         Choice::of(&visitor, NamedKind::Number).await?,
     );
 
     let fields = [
         Field::new("to", "Number that is called", Input::Text)
+            .holds(&*to)
             .help("As your phone system would send it."),
-        Field::new("from", "Caller's number", Input::Text),
+        Field::new("from", "Caller's number", Input::Text).holds(&*from),
         Field::new("agent_id", "Value of the agent header", Input::Text)
+            .holds(&*agent_header)
             .help("Empty: the phone system names no agent."),
     ];
 
@@ -88,19 +98,19 @@ pub(super) async fn show(
     let content = html! {
         div.two {
             form.card method="get" action=(visitor.path("route-test")) {
-                (form_of(&fields, Filled::With(&asked), refused.as_ref()))
+                (form_of(&fields, None, refused.as_ref()))
                 div.go { button type="submit" { "Decide" } }
             }
-            div { @if !decided.is_null() { (decision(&visitor, &decided, &names)) } }
+            div { @if let Some((outcome, explanation)) = &decided { (decision(&visitor, *outcome, explanation, &names)) } }
         }
         div.two id="replay" {
             form.card method="get" action=(visitor.path("route-test")) {
                 h2 { "What would a change have done to last week's calls?" }
                 input type="hidden" name="replay" value="week";
-                (form_of(&changeable, Filled::With(&supposed), unreplayed.as_ref()))
+                (form_of(&changeable, None, unreplayed.as_ref()))
                 div.go { button type="submit" { "Route last week's calls again" } }
             }
-            div { @if !replayed.is_null() { (card("moved", "Last week's calls", &moved(&visitor, &replayed, &names))) } }
+            div { @if let Some(replayed) = &replayed { (card("moved", "Last week's calls", &elsewhere(&visitor, replayed, &names))) } }
         }
     };
 
@@ -113,60 +123,82 @@ pub(super) async fn show(
     ))
 }
 
-fn outcome(visitor: &Visitor, outcome: &Value, names: &Names) -> Markup {
-    let agent = |id: &str| {
-        html! { a href=(visitor.path(&format!("agents/{id}"))) { (names.shown(id)) } }
-    };
-    match (
-        outcome["agent"]["id"].as_str(),
-        outcome["agent_busy"]["id"].as_str(),
-    ) {
-        (Some(id), _) => agent(id),
-        (None, Some(id)) => html! { (agent(id)) ", which is at its limit: the call is refused" },
-        (None, None) => html! { "no agent: the call is refused" },
+/// Agent that an outcome is about.
+const fn agent_of(outcome: Outcome) -> Option<Uuid> {
+    match outcome {
+        Outcome::Agent { id, .. } | Outcome::AgentBusy { id } => Some(id),
+        Outcome::NoAgent => None,
     }
 }
 
-fn decision(visitor: &Visitor, decided: &Value, names: &Names) -> Markup {
-    let sentences = decided["explanation"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+fn outcome(visitor: &Visitor, outcome: Outcome, names: &Names) -> Markup {
+    let agent = |id: Uuid| {
+        html! { a href=(visitor.path(&format!("agents/{id}"))) { (names.shown(Some(id))) } }
+    };
+    match outcome {
+        Outcome::Agent { id, .. } => agent(id),
+        Outcome::AgentBusy { id } => {
+            html! { (agent(id)) ", which is at its limit: the call is refused" }
+        }
+        Outcome::NoAgent => html! { "no agent: the call is refused" },
+    }
+}
+
+fn decision(visitor: &Visitor, of: Outcome, explanation: &[String], names: &Names) -> Markup {
     let content = html! {
-        p.answer { (outcome(visitor, &decided["outcome"], names)) }
-        ol.why { @for sentence in sentences { li { (sentence.as_str().unwrap_or_default()) } } }
+        p.answer { (outcome(visitor, of, names)) }
+        ol.why { @for sentence in explanation { li { (sentence) } } }
     };
     card("decision", "Answer", &content)
 }
 
-/// Fields of the supposed change. Left empty, they mean today's settings.
-fn change_fields(agents: Choice, numbers: Choice) -> [Field; 4] {
-    [
-        Field::new("agent", "If this agent", Input::Choice(agents.clone()))
-            .help("Empty: no change of an agent."),
-        Field::new(
-            "enabled",
-            "were",
-            Input::Select(choices(&[("true", "enabled"), ("false", "disabled")])),
-        ),
-        Field::new("number", "and if this number", Input::Choice(numbers))
-            .help("Empty: no change of a number."),
-        Field::new("holder", "were assigned to", Input::Choice(agents)).help("Empty: to no agent."),
-    ]
+/// The supposed change, as the form has it. Left empty, it means today's settings.
+#[derive(Debug)]
+struct Supposed {
+    agent: String,
+    enabled: String,
+    number: String,
+    holder: String,
+}
+
+impl Supposed {
+    fn fields(&self, agents: Choice, numbers: Choice) -> [Field; 4] {
+        [
+            Field::new("agent", "If this agent", Input::Choice(agents.clone()))
+                .holds(&*self.agent)
+                .help("Empty: no change of an agent."),
+            Field::new(
+                "enabled",
+                "were",
+                Input::Select(choices(&[("true", "enabled"), ("false", "disabled")])),
+            )
+            .holds(&*self.enabled),
+            Field::new("number", "and if this number", Input::Choice(numbers))
+                .holds(&*self.number)
+                .help("Empty: no change of a number."),
+            Field::new("holder", "were assigned to", Input::Choice(agents))
+                .holds(&*self.holder)
+                .help("Empty: to no agent."),
+        ]
+    }
 }
 
 /// Routes the calls of the last week again with the supposed change.
-async fn replay(visitor: &Visitor, supposed: &Value, now: Moment) -> Result<Value, BackendRefusal> {
+async fn replay(
+    visitor: &Visitor,
+    supposed: &Supposed,
+    now: Moment,
+) -> Result<ReplayView, BackendRefusal> {
     let client = &visitor.client;
-    let agent =
-        async |field| choice::chosen(client, NamedKind::Agent, field, text(supposed, field)).await;
     let mut changes = json!({});
-    if let Some(agent) = agent("agent").await? {
-        let enabled = text(supposed, "enabled") != "false";
+    let agent = choice::chosen(client, NamedKind::Agent, "agent", &supposed.agent).await?;
+    if let Some(agent) = agent {
+        let enabled = supposed.enabled != "false";
         changes["agents"] = json!([{"id": agent, "enabled": enabled}]);
     }
-    let number = text(supposed, "number");
+    let number = &supposed.number;
     if !number.is_empty() {
-        let holder = agent("holder").await?;
+        let holder = choice::chosen(client, NamedKind::Agent, "holder", &supposed.holder).await?;
         changes["numbers"] = json!([{"phone_number": number, "agent_id": holder}]);
     }
 
@@ -175,30 +207,30 @@ async fn replay(visitor: &Visitor, supposed: &Value, now: Moment) -> Result<Valu
 }
 
 /// Calls that would have gone to another agent, each with both.
-fn moved(visitor: &Visitor, replayed: &Value, names: &Names) -> Markup {
-    let count = |field: &str| replayed[field].as_u64().unwrap_or_default();
+fn elsewhere(visitor: &Visitor, replayed: &ReplayView, names: &Names) -> Markup {
     let columns = ["Call", "From", "To", "Went to", "Would go to"];
 
-    let rows: Vec<_> = items(replayed)
+    let rows: Vec<_> = replayed
+        .items
         .iter()
         .map(|call| {
-            let page = visitor.path(&format!("calls/{}", text(call, "call_id")));
+            let page = visitor.path(&format!("calls/{}", call.call_id));
             vec![
-                html! { a.row href=(page) { (time(text(call, "started_at"))) } },
-                html! { (text(call, "from_number")) },
-                html! { (text(call, "to_number")) },
-                outcome(visitor, &call["before"], names),
-                outcome(visitor, &call["after"], names),
+                html! { a.row href=(page) { (time(&call.started_at)) } },
+                html! { (call.from_number) },
+                html! { (call.to_number) },
+                outcome(visitor, call.before, names),
+                outcome(visitor, call.after, names),
             ]
         })
         .collect();
 
     html! {
         p {
-            "Of " (count("calls")) " calls, " strong { (count("elsewhere")) } " would have gone to another agent."
-            @if count("unrouted") > 0 { " " (count("unrouted")) " had no decision to compare with." }
-            @if replayed["complete"] == false { " Only the newest " (count("calls")) " calls were looked at." }
-            @if replayed["all_listed"] == false { " The newest " (rows.len()) " are listed." }
+            "Of " (replayed.calls) " calls, " strong { (replayed.elsewhere) } " would have gone to another agent."
+            @if replayed.unrouted > 0 { " " (replayed.unrouted) " had no decision to compare with." }
+            @if !replayed.complete { " Only the newest " (replayed.calls) " calls were looked at." }
+            @if !replayed.all_listed { " The newest " (rows.len()) " are listed." }
         }
         @if !rows.is_empty() { (table("Calls that would have gone to another agent", &columns, &rows, "")) }
     }

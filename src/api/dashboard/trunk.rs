@@ -12,21 +12,24 @@ use serde_json::{Value, json};
 use trunkline_store::{AuthFailure, Narrow, auth_failures};
 use uuid::Uuid;
 
-use super::backend::{BackendRefusal, items, text};
+use super::backend::BackendRefusal;
 use super::board::{Boards, Part};
-use super::calls::{LAST_OF_TRUNK, last_of_trunk};
+use super::calls::last_of_trunk;
 use super::document::{Tone, badge, card, copied, findings, lines, moment, table, time};
-use super::fields::{Field, Filled, Input, changes, choices};
+use super::fields::{Field, Input, changes, choices, conflicts};
 use super::form_page::{done, form_of, refusal, shown_status};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::stream::{self, Looked, Shown};
-use super::visitor::{SubmittedForm, Visitor};
+use super::visitor::{FormFields, SubmittedForm, Visitor};
 use crate::api::Api;
+use crate::api::page::Page;
+use crate::api::phone::{InboundTrunkView, OldPairView};
 use crate::explain::log_in;
 use crate::explain::pbx::Pbx;
 use crate::explain::pbx_settings::{PASSWORD, Trunk, settings};
+use crate::explain::report::Report;
 
 /// The API's path of the trunk.
 const TRUNK: &str = "/phone/sip/inbound-trunk";
@@ -58,7 +61,7 @@ pub(super) async fn show(
         None => absent(&visitor),
         Some(trunk) => {
             let parts = parts(&api, &visitor, &trunk).await?;
-            let form = edit_form(&visitor, &trunk, Filled::With(&trunk), None);
+            let form = edit_form(&visitor, &trunk, None, None);
             html! { (done(raw.as_deref())) div.edit { div { (parts) } div { (form) (more(&visitor)) } } }
         }
     };
@@ -71,7 +74,7 @@ fn shown(visitor: &Visitor, content: &Markup) -> Html {
 }
 
 /// Returns the org's trunk, if it has one.
-pub(super) async fn found(visitor: &Visitor) -> Result<Option<Value>, ErrorPage> {
+pub(super) async fn found(visitor: &Visitor) -> Result<Option<InboundTrunkView>, ErrorPage> {
     match visitor.client.get(TRUNK).await {
         Ok(trunk) => Ok(Some(trunk)),
         Err(refused) if refused.status == StatusCode::NOT_FOUND => Ok(None),
@@ -88,18 +91,20 @@ fn absent(visitor: &Visitor) -> Markup {
 }
 
 /// Cards with the trunk's state, each read from the API or the store.
-async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, ErrorPage> {
+async fn parts(
+    api: &Api,
+    visitor: &Visitor,
+    trunk: &InboundTrunkView,
+) -> Result<Markup, ErrorPage> {
     let failures = latest_failures(api, visitor.org).await?;
-    let old = visitor.client.get(OLD_CREDENTIALS).await?;
-    let report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
+    let old: Page<OldPairView> = visitor.client.get(OLD_CREDENTIALS).await?;
+    let report: Report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
 
     let realm = api.config().sip.realm();
-    let id = text(trunk, "id");
-    let calls = LAST_OF_TRUNK.replace("{id}", id);
-    let calls = last_of_trunk(visitor, id, &visitor.client.get(&calls).await?);
+    let calls = last_of_trunk(visitor, trunk.id).await?;
 
     Ok(html! {
-        (card("credentials", "Credentials", &credentials(visitor, trunk, &old)))
+        (card("credentials", "Credentials", &credentials(visitor, trunk, &old.items)))
         (card("paste", "Settings for your phone system", &paste(trunk, &realm)))
         (card("registrations", "Registrations", &registrations(trunk)))
         div data-stream=(visitor.path("trunk/events")) { (failed(&failures)) }
@@ -108,12 +113,12 @@ async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, Er
     })
 }
 
-fn credentials(visitor: &Visitor, trunk: &Value, old: &Value) -> Markup {
+fn credentials(visitor: &Visitor, trunk: &InboundTrunkView, old: &[OldPairView]) -> Markup {
     html! {
         dl {
-            dt { "Address" } dd { (copied("sip-endpoint", text(trunk, "sip_endpoint"))) }
-            dt { "User name" } dd { (copied("sip-username", text(trunk, "auth_username"))) }
-            @if let Some(password) = trunk["auth_password"].as_str() {
+            dt { "Address" } dd { (copied("sip-endpoint", &trunk.sip_endpoint)) }
+            dt { "User name" } dd { (copied("sip-username", &trunk.auth_username)) }
+            @if let Some(password) = &trunk.auth_password {
                 dt { "Password" }
                 dd { details { summary { "Show the password" } (copied("sip-password", password)) } }
             }
@@ -122,17 +127,17 @@ fn credentials(visitor: &Visitor, trunk: &Value, old: &Value) -> Markup {
             (danger(visitor, "trunk/rotate-credentials", "Rotate the credentials",
                 "A new user name and password take effect at once. The old ones stay good for a day, so that you can change the phone system."))
         }
-        @if !items(old).is_empty() { (old_credentials(visitor, old)) }
+        @if !old.is_empty() { (old_credentials(visitor, old)) }
     }
 }
 
 /// User names from before a rotation that still work.
-fn old_credentials(visitor: &Visitor, old: &Value) -> Markup {
+fn old_credentials(visitor: &Visitor, old: &[OldPairView]) -> Markup {
     html! {
         h3 { "Still good" }
         ul.plain {
-            @for pair in items(old) {
-                li { code { (text(pair, "auth_username")) } " until " (time(text(pair, "expires_at"))) }
+            @for pair in old {
+                li { code { (pair.auth_username) } " until " (time(&pair.expires_at)) }
             }
         }
         @if visitor.writes() {
@@ -142,12 +147,12 @@ fn old_credentials(visitor: &Visitor, old: &Value) -> Markup {
     }
 }
 
-fn paste(trunk: &Value, realm: &str) -> Markup {
+fn paste(trunk: &InboundTrunkView, realm: &str) -> Markup {
     let values = Trunk {
-        endpoint: text(trunk, "sip_endpoint"),
-        username: text(trunk, "auth_username"),
+        endpoint: &trunk.sip_endpoint,
+        username: &trunk.auth_username,
         // A session that only reads doesn't get the password: its settings have a placeholder.
-        password: trunk["auth_password"].as_str().unwrap_or(PASSWORD),
+        password: trunk.auth_password.as_deref().unwrap_or(PASSWORD),
         realm,
     };
 
@@ -161,24 +166,22 @@ fn paste(trunk: &Value, realm: &str) -> Markup {
     }
 }
 
-fn registrations(trunk: &Value) -> Markup {
-    let all = trunk["registrations"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+fn registrations(trunk: &InboundTrunkView) -> Markup {
     let columns = ["Contact", "From", "Phone system", "State", "Until"];
 
-    let rows: Vec<_> = all
+    let rows: Vec<_> = trunk
+        .registrations
         .iter()
         .map(|registration| {
             vec![
-                html! { code { (text(registration, "contact")) } },
-                html! { (text(registration, "source")) " by " (text(registration, "transport")) },
-                html! { (text(registration, "user_agent")) },
-                match registration["reachable"] == true {
+                html! { code { (registration.contact) } },
+                html! { (registration.source) " by " (registration.transport) },
+                html! { (registration.user_agent.as_deref().unwrap_or_default()) },
+                match registration.reachable {
                     true => badge(Tone::Good, "reachable"),
                     false => badge(Tone::Bad, "doesn't answer"),
                 },
-                time(text(registration, "expires_at")),
+                time(&registration.expires_at),
             ]
         })
         .collect();
@@ -257,25 +260,31 @@ pub(super) async fn events(
     ))
 }
 
-fn examined(report: &Value) -> Markup {
+fn examined(report: &Report) -> Markup {
     html! {
-        p.soft { (text(report, "how")) }
-        @if let Some(system) = report["pbx"].as_str().or(report["user_agent"].as_str()) {
-            p { "Last examined: " strong { (system) } @if let Some(at) = report["at"].as_str() { ", " (time(at)) } }
+        p.soft { (report.how) }
+        @if let Some(system) = report.pbx.as_deref().or(report.user_agent.as_deref()) {
+            p { "Last examined: " strong { (system) } @if let Some(at) = &report.at { ", " (time(at)) } }
         }
-        (findings(&report["findings"]))
+        (findings(&report.findings))
     }
 }
 
-fn fields() -> Vec<Field> {
+fn fields(trunk: &InboundTrunkView) -> Vec<Field> {
     vec![
-        Field::new("name", "Name", Input::Text),
-        Field::new("phone_numbers", "Numbers", Input::Lines).help("Verified numbers, one a line, in the order in which routing tries them."),
+        Field::new("name", "Name", Input::Text).holds(&*trunk.name),
+        Field::new("phone_numbers", "Numbers", Input::Lines)
+            .holds(&*trunk.phone_numbers)
+            .help("Verified numbers, one a line, in the order in which routing tries them."),
         Field::new("default_country", "Country", Input::Text)
+            .holds(trunk.default_country.as_deref())
             .help("ISO code, such as GB: how numbers in national form are read."),
         Field::new("allowed_addresses", "Allowed addresses", Input::Lines)
+            .holds(&*trunk.allowed_addresses)
             .help("Addresses or networks, one a line, that may call the numbers above without credentials."),
-        Field::new("max_concurrent_calls", "Most calls at once", Input::Number).help("Empty: no limit of its own."),
+        Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
+            .holds(trunk.max_concurrent_calls)
+            .help("Empty: no limit of its own."),
         Field::new(
             "transfer_way",
             "Transfers",
@@ -284,27 +293,31 @@ fn fields() -> Vec<Field> {
                 ("bridge", "Call the destination from here"),
                 ("auto", "The way that is safe for the caller"),
             ])),
-        ),
-        Field::new("bridge_when_refer_fails", "Call the destination from here if REFER fails", Input::Check),
-        Field::new("krisp_enabled", "Noise suppression", Input::Check),
+        )
+        .holds(trunk.transfer_way.as_str()),
+        Field::new("bridge_when_refer_fails", "Call the destination from here if REFER fails", Input::Check)
+            .holds(trunk.bridge_when_refer_fails),
+        Field::new("krisp_enabled", "Noise suppression", Input::Check)
+            .holds(trunk.krisp_enabled),
         Field::new("rtp_from_any_address", "Take audio from any address", Input::Check)
+            .holds(trunk.rtp_from_any_address)
             .help("For a phone system behind NAT whose audio comes from another address than its SDP names."),
     ]
 }
 
 fn edit_form(
     visitor: &Visitor,
-    trunk: &Value,
-    filled: Filled<'_>,
+    trunk: &InboundTrunkView,
+    submitted: Option<&FormFields>,
     refused: Option<&BackendRefusal>,
 ) -> Markup {
     html! {
         form.card method="post" action=(visitor.path("trunk")) {
             h2 { "Settings" }
             (token(visitor))
-            input type="hidden" name="version" value=(text(trunk, "updated_at"));
+            input type="hidden" name="version" value=(trunk.updated_at);
             fieldset.all disabled[!visitor.writes()] {
-                (form_of(&fields(), filled, refused))
+                (form_of(&fields(trunk), submitted, refused))
                 @if visitor.writes() { div.go { button type="submit" { "Save" } } }
             }
         }
@@ -332,11 +345,11 @@ pub(super) async fn update(
     let mut trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
 
     let version = form.text("version");
-    let mut is_current = version == text(&trunk, "updated_at");
+    let mut is_current = version == trunk.updated_at;
     let (mut status, mut refused) = (StatusCode::CONFLICT, None);
     // An old form isn't compared with a newer trunk: what was left alone in it would count as a change back.
     if is_current {
-        let body = changes(&fields(), &form.fields, &trunk);
+        let body = changes(&fields(&trunk), &form.fields, &Value::Null);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(saved(visitor));
         }
@@ -355,13 +368,8 @@ pub(super) async fn update(
         }
     }
 
-    let differing = super::fields::conflicts(&fields(), &form.fields, &trunk);
-    let edit = edit_form(
-        visitor,
-        &trunk,
-        Filled::Submitted(&form.fields),
-        refused.as_ref(),
-    );
+    let differing = conflicts(&fields(&trunk), &form.fields);
+    let edit = edit_form(visitor, &trunk, Some(&form.fields), refused.as_ref());
     let content = html! {
         @if !is_current { (super::form_page::conflict(&differing)) }
         div.edit { div { (parts(&api, visitor, &trunk).await?) } div { (edit) } }

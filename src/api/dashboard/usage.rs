@@ -3,54 +3,94 @@
 use axum::extract::RawQuery;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
+use trunkline_model::record::Direction;
+use uuid::Uuid;
 
-use super::backend::{items, parameter, query, text};
+use super::backend::{parameter, query};
 use super::chart::{Bar, bars};
 use super::document::{duration, table};
-
 use super::frame::{Section, headed};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
 use super::visitor::Visitor;
+use crate::api::usage::{UsageItem, UsageView};
 
-/// Parts by which usage is shown, as the API names them, and their titles.
-const PARTS: [(&str, &str); 4] = [
-    ("day", "Day"),
-    ("agent", "Agent"),
-    ("trunk", "Trunk"),
-    ("direction", "Direction"),
-];
+/// Part by which usage is shown.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Day,
+    Agent,
+    Trunk,
+    Direction,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Day, Self::Agent, Self::Trunk, Self::Direction];
+
+    /// Returns the part that the query names, or the first.
+    fn read(raw: Option<&str>) -> Self {
+        let named = parameter(raw, "group_by");
+        let part = Self::ALL.into_iter().find(|part| part.as_str() == named);
+        part.unwrap_or(Self::Day)
+    }
+
+    /// Name in the API.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Agent => "agent",
+            Self::Trunk => "trunk",
+            Self::Direction => "direction",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Day => "Day",
+            Self::Agent => "Agent",
+            Self::Trunk => "Trunk",
+            Self::Direction => "Direction",
+        }
+    }
+
+    /// Query that asks for usage by the part.
+    fn query(self) -> String {
+        query(&[("group_by", self.as_str())])
+    }
+}
 
 /// `GET /dashboard/{org_id}/usage?group_by`
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
-    let (part, title) = part(raw.as_deref());
-    let asked = query(&[("group_by", part)]);
-    let usage = visitor.client.get(&format!("/phone/usage{asked}")).await?;
-    let names = Names::mentioned(&visitor.client, items(&usage), &["agent_id", "trunk_id"]).await?;
-    let inbound_trunk = super::trunk::found(&visitor).await?;
+    let part = Part::read(raw.as_deref());
+    let asked = part.query();
+    let path = format!("/phone/usage{asked}");
+    let UsageView { items } = visitor.client.get(&path).await?;
+    let mentioned = items.iter().flat_map(|item| [item.agent_id, item.trunk_id]);
+    let names = Names::of(&visitor.client, mentioned.flatten().collect()).await?;
+    let inbound_trunk = super::trunk::found(&visitor).await?.map(|trunk| trunk.id);
 
     let heading = html! {
         div { h1 { "Usage" } p.under { "Calls that began in the last 30 days. A day is one of UTC." } }
         div.actions { a.button href=(visitor.path(&format!("usage.csv{asked}"))) download { "Download CSV" } }
     };
 
-    let name = |item: &Value| match part {
-        "agent" => names.shown(text(item, "agent_id")),
-        "trunk" => trunk_name(&names, inbound_trunk.as_ref(), text(item, "trunk_id")),
-        _ => html! { (text(item, part)) },
+    let name = |item: &UsageItem| match part {
+        Part::Day => html! { (day(item)) },
+        Part::Agent => names.shown(item.agent_id),
+        Part::Trunk => trunk_name(&names, inbound_trunk, item.trunk_id),
+        Part::Direction => html! { (item.direction.map_or("", Direction::as_str)) },
     };
 
-    let columns = [title, "Calls", "Answered", "Answered for"];
-    let rows: Vec<_> = items(&usage).iter().map(|item| row(item, &name)).collect();
+    let columns = [part.title(), "Calls", "Answered", "Answered for"];
+    let rows: Vec<_> = items.iter().map(|item| row(item, &name)).collect();
     let content = html! {
         section.card aria-label="Usage" {
             div.tabs role="group" aria-label="Usage by" {
-                @for (other, title) in PARTS {
-                    a href=(visitor.path(&format!("usage{}", query(&[("group_by", other)])))) aria-current=[(other == part).then_some("page")] { (title) }
+                @for other in Part::ALL {
+                    a href=(visitor.path(&format!("usage{}", other.query()))) aria-current=[(other == part).then_some("page")] { (other.title()) }
                 }
             }
-            @if part == "day" && rows.len() > 1 { (chart(items(&usage))) }
+            @if part == Part::Day && rows.len() > 1 { (chart(&items)) }
             (table("Usage", &columns, &rows, "There was no call in this time."))
         }
     };
@@ -66,52 +106,48 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
 
 /// `GET /dashboard/{org_id}/usage.csv?group_by`: the same rows, as the API exports them.
 pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Response, ErrorPage> {
-    let (part, _) = part(raw.as_deref());
-    let path = format!("/phone/usage{}", query(&[("group_by", part)]));
+    let path = format!("/phone/usage{}", Part::read(raw.as_deref()).query());
     let file = "attachment; filename=\"usage.csv\"";
     Ok(visitor.client.csv(&path, file).await)
 }
 
-/// The part that the query names, or the first.
-fn part(raw: Option<&str>) -> (&'static str, &'static str) {
-    let named = parameter(raw, "group_by");
-    let found = PARTS.into_iter().find(|(part, _)| *part == named);
-    found.unwrap_or(PARTS[0])
+fn day(item: &UsageItem) -> &str {
+    item.day.as_deref().unwrap_or_default()
 }
 
-fn count(item: &Value, field: &str) -> u64 {
-    item[field].as_u64().unwrap_or_default()
+/// Number of calls or seconds, of which there are never fewer than none.
+fn count(number: i64) -> u64 {
+    number.try_into().unwrap_or_default()
 }
 
-fn row(item: &Value, name: &impl Fn(&Value) -> Markup) -> Vec<Markup> {
+fn row(item: &UsageItem, name: &impl Fn(&UsageItem) -> Markup) -> Vec<Markup> {
     vec![
         name(item),
-        html! { (count(item, "calls")) },
-        html! { (count(item, "answered_calls")) },
-        html! { (duration(count(item, "answered_s"))) },
+        html! { (item.calls) },
+        html! { (item.answered_calls) },
+        html! { (duration(count(item.answered_s))) },
     ]
 }
 
 /// Bars of the days that had calls.
-fn chart(days: &[Value]) -> Markup {
-    let of_day = |day: &Value| {
-        let (calls, answered) = (count(day, "calls"), count(day, "answered_calls"));
+fn chart(days: &[UsageItem]) -> Markup {
+    let of_day = |item: &UsageItem| {
+        let (calls, answered) = (count(item.calls), count(item.answered_calls));
         Bar {
             answered,
             missed: calls.saturating_sub(answered),
             refused: 0,
-            title: format!("{}: {answered} of {calls} calls answered", text(day, "day")),
+            title: format!("{}: {answered} of {calls} calls answered", day(item)),
         }
     };
-    let end = |day: Option<&Value>| html! { (day.map_or("", |day| text(day, "day"))) };
+    let end = |item: Option<&UsageItem>| html! { (item.map_or("", day)) };
     let all: Vec<_> = days.iter().map(of_day).collect();
     bars("Calls by day", &all, [end(days.first()), end(days.last())])
 }
 
 /// Name of a trunk of the org. The inbound trunk has none.
-fn trunk_name(names: &Names, inbound: Option<&Value>, id: &str) -> Markup {
-    let is_inbound = inbound.is_some_and(|trunk| text(trunk, "id") == id);
-    match is_inbound && !id.is_empty() {
+fn trunk_name(names: &Names, inbound: Option<Uuid>, id: Option<Uuid>) -> Markup {
+    match id.is_some() && id == inbound {
         true => html! { "Inbound trunk" },
         false => names.shown(id),
     }
@@ -119,21 +155,20 @@ fn trunk_name(names: &Names, inbound: Option<&Value>, id: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_trunk_that_is_gone_is_not_taken_for_the_inbound_one() {
-        let inbound = json!({"id": "i"});
+        let [trunk, gone] = [1, 2].map(Uuid::from_u128);
         for (id, inbound, shown) in [
-            ("i", Some(&inbound), "Inbound trunk"),
-            ("gone", Some(&inbound), "deleted"),
-            ("i", None, "deleted"),
-            ("", Some(&inbound), "none"),
+            (Some(trunk), Some(trunk), "Inbound trunk"),
+            (Some(gone), Some(trunk), "deleted"),
+            (Some(trunk), None, "deleted"),
+            (None, Some(trunk), "none"),
+            (None, None, "none"),
         ] {
             let name = trunk_name(&Names::default(), inbound, id).into_string();
-            assert!(name.contains(shown), "{id}: {name}");
+            assert!(name.contains(shown), "{id:?}: {name}");
         }
     }
 }

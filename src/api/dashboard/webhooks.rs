@@ -4,130 +4,163 @@ use axum::http::Method;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
+use trunkline_store::DeliveryState;
+use uuid::Uuid;
 
-use super::backend::{items, text};
+use super::backend::{BackendRefusal, Client};
 use super::document::{Tone, badge, card, spaced, table, time, time_or};
 use super::fields::{Field, Input};
+use super::form_page::revealed;
 use super::forms::{danger, token};
 use super::frame::{Section, headed};
 use super::names::Names;
 use super::page::{ErrorPage, Html};
-use super::resource::{Action, Beside, Resource};
+use super::resource::{Created, Kind, Resource, not_done};
 use super::visitor::{SubmittedForm, Visitor};
+use crate::api::page::Page;
 use crate::api::phone::EVENT_TYPES;
+use crate::api::webhooks::{AttemptView, DeliveryView, SecretView, WebhookView, WholeView};
 
-pub(super) const WEBHOOKS: Resource = Resource {
-    at: "webhooks",
-    api: "/webhooks",
-    parameter: "webhook_id",
-    section: Section::Webhooks,
-    title: "Webhooks",
-    noun: "webhook",
-    about: "Each event of your calls is sent to your own service, signed, until it is taken.",
-    empty: "There is no webhook yet.",
-    columns: &["Address", "State", "Events", "Description"],
-    cells,
-    name: |webhook| text(webhook, "url").to_owned(),
-    mentions: &[],
-    needs: &[],
-    needs_of_one: &["/webhooks/{id}/deliveries?limit=50"],
-    choices: &[],
-    fields,
-    changeable: fields,
-    tidy: |_| {},
-    beside,
-    secret: Some(("secret", "This is the secret that signs the events.")),
-    delete: "Its address gets no further events.",
-    actions: &[Action {
-        at: "rotate-secret",
-        method: Method::POST,
-        api: "/webhooks/{id}/rotate-secret",
-        named: None,
-        choice: None,
-        body: |_, _| json!({}),
-        secret: Some((
-            "secret",
-            "This is the new secret. Events are signed with the old one as well for a while.",
-        )),
-    }],
-};
+impl Resource for WebhookView {
+    const KIND: Kind = Kind {
+        at: "webhooks",
+        api: "/webhooks",
+        parameter: "webhook_id",
+        section: Section::Webhooks,
+        title: "Webhooks",
+        noun: "webhook",
+        about: "Each event of your calls is sent to your own service, signed, until it is taken.",
+        empty: "There is no webhook yet.",
+        columns: &["Address", "State", "Events", "Description"],
+        delete: "Its address gets no further events.",
+        actions: &[],
+    };
 
-fn cells(_: &Visitor, webhook: &Value, _: &Names) -> Vec<Markup> {
-    let types = webhook["types"].as_array().map_or(0, Vec::len);
-    vec![
-        html! { code { (text(webhook, "url")) } },
-        state(webhook),
-        html! { @if types == 0 || types == EVENT_TYPES.len() { "all" } @else { (types) } },
-        html! { (text(webhook, "description")) },
-    ]
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-fn state(webhook: &Value) -> Markup {
-    html! {
-        @if webhook["enabled"] == true { (badge(Tone::Good, "enabled")) } @else { (badge(Tone::Quiet, "disabled")) }
-        @if let Some(reason) = webhook["disabled_reason"].as_str() { " " span.soft { (reason) } }
+    fn title(&self) -> String {
+        self.url.clone()
+    }
+
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
+
+    fn cells(&self, _: &Names) -> Vec<Markup> {
+        let types = self.types.len();
+        vec![
+            html! { code { (self.url) } },
+            state(self),
+            html! { @if types == 0 || types == EVENT_TYPES.len() { "all" } @else { (types) } },
+            html! { (self.description.as_deref().unwrap_or_default()) },
+        ]
+    }
+
+    async fn fields(webhook: Option<&Self>, _: &Client) -> Result<Vec<Field>, BackendRefusal> {
+        Ok(fields(webhook))
+    }
+
+    async fn create(client: &Client, body: &Value) -> Result<Created, BackendRefusal> {
+        let made: SecretView = client.post(Self::KIND.api, body).await?;
+        Ok(Created {
+            id: made.webhook.id,
+            secret: Some((made.secret, "This is the secret that signs the events.")),
+        })
+    }
+
+    async fn beside(&self, visitor: &Visitor) -> Result<Markup, BackendRefusal> {
+        let path = format!("/webhooks/{}/deliveries?limit=50", self.id);
+        let deliveries: Page<DeliveryView> = visitor.client.get(&path).await?;
+        let columns = ["Event", "State", "Last answer", "Created"];
+        let rows: Vec<_> = deliveries
+            .items
+            .iter()
+            .map(|delivery| row(visitor, self, delivery))
+            .collect();
+        let rotate = format!("webhooks/{}/rotate-secret", self.id);
+
+        Ok(html! {
+            (card("deliveries", "Deliveries", &table("Deliveries", &columns, &rows, "Nothing was sent yet.")))
+            @if visitor.writes() {
+                (danger(visitor, &rotate, "Rotate the secret", "A new secret is shown once. The old one still signs as well for a while, so that your service can change over."))
+            }
+        })
     }
 }
 
-fn fields(_: &[Value]) -> Vec<Field> {
-    let types = EVENT_TYPES
+fn state(webhook: &WebhookView) -> Markup {
+    html! {
+        @if webhook.enabled { (badge(Tone::Good, "enabled")) } @else { (badge(Tone::Quiet, "disabled")) }
+        @if let Some(reason) = &webhook.disabled_reason { " " span.soft { (reason) } }
+    }
+}
+
+fn fields(webhook: Option<&WebhookView>) -> Vec<Field> {
+    let words = EVENT_TYPES
         .iter()
         .map(|(word, _)| ((*word).to_owned(), (*word).to_owned()));
+    let types = webhook.map_or(&[][..], |webhook| &webhook.types);
+    let types: Vec<&str> = types.iter().map(|of| of.as_str()).collect();
+
     vec![
-        Field::new("url", "Address", Input::Text).help("An https address of your service."),
-        Field::new("enabled", "Enabled", Input::Check).initially("on"),
-        Field::new("types", "Events", Input::Checks(types.collect()))
+        Field::new("url", "Address", Input::Text)
+            .holds(webhook.map(|webhook| &*webhook.url))
+            .help("An https address of your service."),
+        Field::new("enabled", "Enabled", Input::Check)
+            .holds(webhook.is_none_or(|webhook| webhook.enabled)),
+        Field::new("types", "Events", Input::Checks(words.collect()))
+            .holds(&*types)
             .help("None ticked: all of them."),
-        Field::new("description", "Description", Input::Text),
+        Field::new("description", "Description", Input::Text)
+            .holds(webhook.and_then(|webhook| webhook.description.as_deref())),
     ]
 }
 
-fn beside(visitor: &Visitor, webhook: &Value, beside: &Beside) -> Markup {
-    let none = Value::Null;
-    let deliveries = beside.needs.first().unwrap_or(&none);
-    let columns = ["Event", "State", "Last answer", "Created"];
-    let rows: Vec<_> = items(deliveries)
-        .iter()
-        .map(|delivery| row(visitor, webhook, delivery))
-        .collect();
-    let rotate = format!("webhooks/{}/rotate-secret", text(webhook, "id"));
-
-    html! {
-        (card("deliveries", "Deliveries", &table("Deliveries", &columns, &rows, "Nothing was sent yet.")))
-        @if visitor.writes() {
-            (danger(visitor, &rotate, "Rotate the secret", "A new secret is shown once. The old one still signs as well for a while, so that your service can change over."))
-        }
-    }
-}
-
-fn row(visitor: &Visitor, webhook: &Value, delivery: &Value) -> Vec<Markup> {
-    let page = format!(
-        "webhooks/{}/deliveries/{}",
-        text(webhook, "id"),
-        text(delivery, "id")
-    );
-    let log = delivery["log"].as_array().map_or(&[][..], Vec::as_slice);
+fn row(visitor: &Visitor, webhook: &WebhookView, delivery: &DeliveryView) -> Vec<Markup> {
+    let page = format!("webhooks/{}/deliveries/{}", webhook.id, delivery.id);
     vec![
-        html! { a.words href=(visitor.path(&page)) { (text(delivery, "event_type")) } },
-        delivery_state(delivery),
-        html! { @if let Some(last) = log.last() { (answer(last)) } @else { span.soft { "none" } } },
-        time(text(delivery, "created_at")),
+        html! { a.words href=(visitor.path(&page)) { (delivery.event_type.as_str()) } },
+        delivery_state(delivery.status),
+        html! { @if let Some(last) = delivery.log.last() { (answer(last)) } @else { span.soft { "none" } } },
+        time(&delivery.created_at),
     ]
 }
 
-fn delivery_state(delivery: &Value) -> Markup {
-    match text(delivery, "status") {
-        "delivered" => badge(Tone::Good, "delivered"),
-        "failed" => badge(Tone::Bad, "failed"),
-        _ => badge(Tone::Busy, "pending"),
+fn delivery_state(state: DeliveryState) -> Markup {
+    let tone = match state {
+        DeliveryState::Delivered => Tone::Good,
+        DeliveryState::Failed => Tone::Bad,
+        DeliveryState::Pending => Tone::Busy,
+    };
+    badge(tone, state.as_str())
+}
+
+fn answer(attempt: &AttemptView) -> Markup {
+    html! {
+        @if let Some(status) = attempt.http_status { (status) }
+        @if let Some(fault) = &attempt.fault { " " span.words { (spaced(fault)) } }
+        " " span.soft.words { (attempt.took_ms) "\u{a0}ms" }
     }
 }
 
-fn answer(attempt: &Value) -> Markup {
-    html! {
-        @if let Some(status) = attempt["http_status"].as_u64() { (status) }
-        @if let Some(fault) = attempt["fault"].as_str() { " " span.words { (spaced(fault)) } }
-        " " span.soft.words { (attempt["took_ms"].as_u64().unwrap_or_default()) "\u{a0}ms" }
+/// `POST /dashboard/{org_id}/webhooks/{webhook_id}/rotate-secret`: the new secret is in this answer only.
+pub(super) async fn rotate_secret(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    const SENTENCE: &str =
+        "This is the new secret. Events are signed with the old one as well for a while.";
+    let (visitor, kind) = (&form.visitor, WebhookView::KIND);
+    visitor.must_write()?;
+
+    let id = visitor.id(kind.parameter)?;
+    let path = format!("/webhooks/{id}/rotate-secret");
+    match visitor.client.post(&path, &json!({})).await {
+        Ok(SecretView { secret, .. }) => {
+            let page = visitor.path(&format!("webhooks/{id}"));
+            let shown = revealed(visitor, kind.section, kind.title, &secret, SENTENCE, &page);
+            Ok(shown.into_response())
+        }
+        Err(refused) => not_done(visitor, &kind, &refused),
     }
 }
 
@@ -135,19 +168,19 @@ fn answer(attempt: &Value) -> Markup {
 pub(super) async fn delivery(visitor: Visitor) -> Result<Html, ErrorPage> {
     let (webhook, id) = (visitor.id("webhook_id")?, visitor.id("delivery_id")?);
     let path = format!("/webhooks/{webhook}/deliveries/{id}");
-    let delivery = visitor.client.get(&path).await?;
+    let WholeView { delivery, event } = visitor.client.get(&path).await?;
     let columns = ["Sent", "Answer"];
-    let log = delivery["log"].as_array().map_or(&[][..], Vec::as_slice);
-    let log: Vec<_> = log
+    let log: Vec<_> = delivery
+        .log
         .iter()
-        .map(|attempt| vec![time(text(attempt, "at")), answer(attempt)])
+        .map(|attempt| vec![time(&attempt.at), answer(attempt)])
         .collect();
 
     let heading = html! {
         div {
             p.crumbs { a href=(visitor.path(&format!("webhooks/{webhook}"))) { "Webhook" } }
-            h1 { (text(&delivery, "event_type")) }
-            p.under { (delivery_state(&delivery)) }
+            h1 { (delivery.event_type.as_str()) }
+            p.under { (delivery_state(delivery.status)) }
         }
         @if visitor.writes() {
             form method="post" action=(visitor.path(&format!("webhooks/{webhook}/deliveries/{id}/redeliver"))) {
@@ -157,11 +190,12 @@ pub(super) async fn delivery(visitor: Visitor) -> Result<Html, ErrorPage> {
         }
     };
 
-    let event = serde_json::to_string_pretty(&delivery["event"]).unwrap_or_default();
+    let event: Value = serde_json::from_str(event.get()).unwrap_or_default();
+    let event = serde_json::to_string_pretty(&event).unwrap_or_default();
     let content = html! {
         (card("log", "Attempts", &html! {
             (table("Attempts", &columns, &log, "It was not sent yet."))
-            dl { dt { "Next" } dd { (time_or(delivery["next_attempt_at"].as_str(), "none")) } }
+            dl { dt { "Next" } dd { (time_or(delivery.next_attempt_at.as_deref(), "none")) } }
         }))
         (card("event", "Event", &super::document::lines("event-text", &event)))
     };

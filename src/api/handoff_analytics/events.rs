@@ -97,15 +97,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A handoff as the API shows it: these fields and no other.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Handoff")]
 pub(in crate::api) struct HandoffView {
     session_id: String,
-    summary: String,
+    pub(in crate::api) summary: String,
     explanation: Option<String>,
-    reasons: Vec<Reason>,
-    sentiment: Option<Sentiment>,
-    created_at: String,
+    pub(in crate::api) reasons: Vec<Reason>,
+    pub(in crate::api) sentiment: Option<Sentiment>,
+    pub(in crate::api) created_at: String,
 }
 
 impl From<Handoff> for HandoffView {

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use trunkline_model::builtin::{Flow, Prompt};
 use trunkline_model::settings::{Runtime, is_builtin, is_web_socket};
@@ -97,37 +97,46 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A phone agent as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Agent")]
-pub(crate) struct AgentView {
-    id: Uuid,
-    name: String,
-    r#type: AgentKind,
-    language: String,
-    first_message: String,
-    use_org_knowledgebase: bool,
-    voice_id: Option<String>,
-    handoff_phone_number: Option<E164>,
+pub(in crate::api) struct AgentView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
+    pub(in crate::api) r#type: AgentKind,
+    pub(in crate::api) language: String,
+    pub(in crate::api) first_message: String,
+    pub(in crate::api) use_org_knowledgebase: bool,
+    pub(in crate::api) voice_id: Option<String>,
+    pub(in crate::api) handoff_phone_number: Option<E164>,
     #[serde(rename = "actionIds")]
     action_ids: Vec<String>,
-    enabled: bool,
+    pub(in crate::api) enabled: bool,
     /// `null`: no limit.
-    max_concurrent_calls: Option<u32>,
+    pub(in crate::api) max_concurrent_calls: Option<u32>,
     /// `null`: the deployment's default.
     #[schemars(with = "Option<Runtime>")]
-    runtime: Option<RuntimeView>,
+    pub(in crate::api) runtime: Option<RuntimeView>,
     /// `null`: the deployment's default.
-    media_timeout_s: Option<u32>,
+    pub(in crate::api) media_timeout_s: Option<u32>,
     outbound_trunk_id: Option<Uuid>,
     created_at: String,
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 /// A runtime as the API shows it.
-#[derive(Debug)]
-struct RuntimeView {
-    runtime: Runtime,
+#[derive(Debug, Deserialize)]
+#[serde(from = "Runtime")]
+pub(in crate::api) struct RuntimeView {
+    pub(in crate::api) runtime: Runtime,
     values: HeaderValues,
+}
+
+impl From<Runtime> for RuntimeView {
+    /// Makes the view of a runtime that was read from another view, and has the values that were shown there.
+    fn from(runtime: Runtime) -> Self {
+        let values = HeaderValues::Shown;
+        Self { runtime, values }
+    }
 }
 
 /// Treatment of the values of a runtime's headers, which may be credentials.

@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
 use trunkline_store::{AgentConfig, Kind, Tx, Versioned, agent_config, numbers, outbound_trunks};
 use uuid::Uuid;
@@ -80,22 +80,22 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// Assignments of an agent.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AgentAssignments")]
-pub(crate) struct ConfigView {
+pub(in crate::api) struct ConfigView {
     agent_id: Uuid,
     /// Oldest first.
-    inbound_numbers: Vec<InboundNumber>,
-    outbound_trunk: Option<OutboundTrunkView>,
+    pub(in crate::api) inbound_numbers: Vec<InboundNumber>,
+    pub(in crate::api) outbound_trunk: Option<OutboundTrunkView>,
     /// Newest first.
-    transfer_destinations: Vec<DestinationView>,
+    pub(in crate::api) transfer_destinations: Vec<DestinationView>,
 }
 
 /// A number that the agent answers.
-#[derive(Debug, Serialize, JsonSchema)]
-struct InboundNumber {
-    id: Uuid,
-    phone_number: E164,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(in crate::api) struct InboundNumber {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) phone_number: E164,
 }
 
 impl ConfigView {

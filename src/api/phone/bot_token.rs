@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{BotToken, Password, bot_tokens};
 
 use super::OF_ORG;
@@ -48,27 +48,27 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// Tokens of an org's bots, as the API shows them.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "BotToken")]
-pub(super) struct BotTokenView {
+pub(in crate::api) struct BotTokenView {
     /// User name of the endpoint for bots, and the account that bots get at the start of a call.
-    account_sid: String,
+    pub(in crate::api) account_sid: String,
     /// Time at which the token that signs was made.
-    created_at: String,
+    pub(in crate::api) created_at: String,
     /// Time at which the next token was made. The endpoint accepts it already; it signs once it is promoted.
-    next_created_at: Option<String>,
+    pub(in crate::api) next_created_at: Option<String>,
     /// Time until which the endpoint accepts the token that signed before.
-    old_expires_at: Option<String>,
+    pub(in crate::api) old_expires_at: Option<String>,
 }
 
 /// A new token, the one time that it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewBotToken")]
-pub(super) struct NewBotTokenView {
+pub(in crate::api) struct NewBotTokenView {
     #[serde(flatten)]
     token: BotTokenView,
     /// The secret: 32 hexadecimal digits.
-    auth_token: String,
+    pub(in crate::api) auth_token: String,
 }
 
 impl From<BotToken> for BotTokenView {

@@ -51,7 +51,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
     let failures = failures.await.unwrap_or_default();
     let failures = failures.into_iter().map(|failure| FailureView {
         at: written(failure.at),
-        explanation: log_in::sentence(&failure.part),
+        explanation: log_in::sentence(&failure.part).into(),
         part: failure.part,
     });
 

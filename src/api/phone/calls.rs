@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::live::LiveCall;
 use trunkline_model::media::MediaFigures;
 use trunkline_model::record::{Direction, HangupBy, Status};
@@ -20,51 +20,51 @@ use crate::api::{Api, ApiError};
 pub(super) const SCOPE: &str = "calls:read";
 
 /// A call as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Call")]
 pub(in crate::api) struct CallView {
-    pub(super) id: Uuid,
-    pub(super) session_id: Uuid,
-    pub(super) agent_id: Option<Uuid>,
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) session_id: Uuid,
+    pub(in crate::api) agent_id: Option<Uuid>,
     /// The inbound or outbound trunk; `null` for a call from the address of an org without an inbound trunk.
     pub(super) trunk_id: Option<Uuid>,
-    pub(super) contact_id: Option<Uuid>,
-    pub(super) direction: Direction,
-    pub(super) status: Status,
-    pub(super) from_number: String,
-    pub(super) to_number: String,
-    pub(super) from_e164: Option<E164>,
-    pub(super) to_e164: Option<E164>,
-    pub(super) started_at: String,
-    pub(super) ringing_at: Option<String>,
-    pub(super) answered_at: Option<String>,
-    pub(super) ended_at: Option<String>,
+    pub(in crate::api) contact_id: Option<Uuid>,
+    pub(in crate::api) direction: Direction,
+    pub(in crate::api) status: Status,
+    pub(in crate::api) from_number: String,
+    pub(in crate::api) to_number: String,
+    pub(in crate::api) from_e164: Option<E164>,
+    pub(in crate::api) to_e164: Option<E164>,
+    pub(in crate::api) started_at: String,
+    pub(in crate::api) ringing_at: Option<String>,
+    pub(in crate::api) answered_at: Option<String>,
+    pub(in crate::api) ended_at: Option<String>,
     /// Seconds from the start to the end, rounded up; `null` while the call is up.
     pub(super) duration_s: Option<u64>,
     /// Seconds from the answer to the end, rounded up: 0 for a call that was not answered, `null` while the call is up.
-    pub(super) answered_s: Option<u64>,
-    pub(super) sip_code: Option<u16>,
-    pub(super) reason: Option<String>,
+    pub(in crate::api) answered_s: Option<u64>,
+    pub(in crate::api) sip_code: Option<u16>,
+    pub(in crate::api) reason: Option<String>,
     /// Details of the reason, for people: what the offer of a call that got 488 `no_common_media` lacks, as the `Warning` of the response says;
     /// `null` for any other call.
-    pub(super) reason_detail: Option<String>,
-    pub(super) hangup_by: Option<HangupBy>,
-    pub(super) caller_call_id: String,
-    pub(super) runtime_call_id: Option<String>,
+    pub(in crate::api) reason_detail: Option<String>,
+    pub(in crate::api) hangup_by: Option<HangupBy>,
+    pub(in crate::api) caller_call_id: String,
+    pub(in crate::api) runtime_call_id: Option<String>,
     /// The last transfer.
-    pub(super) transfer: Option<TransferView>,
+    pub(in crate::api) transfer: Option<TransferView>,
     /// The cause by Q.850 that a gateway named.
-    pub(super) q850_cause: Option<u16>,
+    pub(in crate::api) q850_cause: Option<u16>,
     /// Metadata that the order for the call brought.
-    pub(super) metadata: Option<serde_json::Value>,
+    pub(in crate::api) metadata: Option<serde_json::Value>,
     /// True if it is held: by `hold`, or by the phone system or callee with an offer of its own.
-    held: bool,
+    pub(in crate::api) held: bool,
     /// True if the caller asked not to be named (Privacy, or an anonymous From). Events, the runtime and destinations of transfers don't
     /// get the number, which only this record keeps.
-    pub(super) caller_withheld: bool,
+    pub(in crate::api) caller_withheld: bool,
     /// Figures of the media that ended at Trunkline, as that of bots and of the echo agent does; `null` while it is up, and for media that
     /// passed directly.
-    pub(super) media: Option<MediaFigures>,
+    pub(in crate::api) media: Option<MediaFigures>,
 }
 
 impl From<Call> for CallView {

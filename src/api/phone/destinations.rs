@@ -3,13 +3,15 @@
 //!
 //! Names are unique in the org, ignoring case. An agent can transfer to its assigned destinations only.
 
+use std::borrow::Cow;
+
 use std::sync::LazyLock;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_store::{
@@ -122,19 +124,19 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A transfer destination as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Destination")]
-pub(crate) struct DestinationView {
-    id: Uuid,
-    name: String,
+pub(in crate::api) struct DestinationView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
     /// `phone` or `sip`.
-    r#type: &'static str,
+    pub(in crate::api) r#type: Cow<'static, str>,
     /// An E.164 number or a SIP URI.
-    value: String,
+    pub(in crate::api) value: String,
     /// Way by which a bridge calls a phone number: `pbx` for the PBX that called, or `trunk` for the agent's outbound trunk.
-    via: Via,
+    pub(in crate::api) via: Via,
     created_at: String,
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for DestinationView {
@@ -148,7 +150,7 @@ impl From<Destination> for DestinationView {
         Self {
             id: destination.id,
             name: destination.name,
-            r#type: destination.target.kind(),
+            r#type: destination.target.kind().into(),
             value: destination.target.value().to_owned(),
             via: destination.via,
             created_at: written(destination.created_at),

@@ -3,12 +3,14 @@
 //! `phone_numbers` are verified numbers of the org, in the order in which routing tries them. `auth_password` is shown
 //! to keys with `phone:write`. A change applies to the next call.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::registrar::bindings::Binding;
 use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
@@ -129,37 +131,37 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// An inbound trunk as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InboundTrunk")]
-pub(crate) struct InboundTrunkView {
-    id: Uuid,
-    name: String,
-    sip_endpoint: String,
+pub(in crate::api) struct InboundTrunkView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
+    pub(in crate::api) sip_endpoint: String,
     /// Realm of the challenges that its credentials answer.
     auth_realm: Box<str>,
-    auth_username: String,
+    pub(in crate::api) auth_username: String,
     /// `null` for keys that only read.
-    auth_password: Option<String>,
-    phone_numbers: Vec<E164>,
-    krisp_enabled: bool,
-    rtp_from_any_address: bool,
+    pub(in crate::api) auth_password: Option<String>,
+    pub(in crate::api) phone_numbers: Vec<E164>,
+    pub(in crate::api) krisp_enabled: bool,
+    pub(in crate::api) rtp_from_any_address: bool,
     agent_id_header: String,
     #[schemars(with = "Vec<String>")]
-    allowed_addresses: Vec<IpNet>,
-    default_country: Option<String>,
+    pub(in crate::api) allowed_addresses: Vec<IpNet>,
+    pub(in crate::api) default_country: Option<String>,
     refer_to_format: ReferFormat,
     refer_host: Option<String>,
     refer_headers_in_uri: bool,
-    transfer_way: TransferWay,
+    pub(in crate::api) transfer_way: TransferWay,
     transfer_way_in_force: MethodInForceView,
-    bridge_when_refer_fails: bool,
-    max_concurrent_calls: Option<u32>,
+    pub(in crate::api) bridge_when_refer_fails: bool,
+    pub(in crate::api) max_concurrent_calls: Option<u32>,
     /// True while the PBX is registered, with this node or another.
     registered: bool,
     /// Registered contacts, preferred first.
-    registrations: Vec<RegistrationView>,
+    pub(in crate::api) registrations: Vec<RegistrationView>,
     created_at: String,
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for InboundTrunkView {
@@ -169,19 +171,19 @@ impl HasVersion for InboundTrunkView {
 }
 
 /// One contact that a PBX has registered.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PbxRegistration")]
-pub(crate) struct RegistrationView {
+pub(in crate::api) struct RegistrationView {
     /// The Contact URI as the PBX wrote it.
-    contact: String,
+    pub(in crate::api) contact: String,
     /// Source of the REGISTER.
-    source: String,
-    transport: &'static str,
-    user_agent: Option<String>,
+    pub(in crate::api) source: String,
+    pub(in crate::api) transport: Cow<'static, str>,
+    pub(in crate::api) user_agent: Option<String>,
     registered_at: String,
-    expires_at: String,
+    pub(in crate::api) expires_at: String,
     /// False while a PBX behind NAT has left an `OPTIONS` or a call unanswered and hasn't been heard since.
-    reachable: bool,
+    pub(in crate::api) reachable: bool,
 }
 
 impl From<Binding> for RegistrationView {
@@ -189,7 +191,7 @@ impl From<Binding> for RegistrationView {
         Self {
             contact: binding.contact.into(),
             source: binding.flow.peer.to_string(),
-            transport: binding.flow.transport.uri_name(),
+            transport: binding.flow.transport.uri_name().into(),
             user_agent: binding.user_agent.map(Into::into),
             registered_at: written(binding.registered_at),
             expires_at: written(binding.expires_at),

@@ -45,14 +45,22 @@ mod usage;
 mod verification;
 mod voices;
 
-pub(super) use agents::NO_AGENTS;
+pub(super) use agents::{AgentView, NO_AGENTS};
+pub(super) use assignments::{ConfigView, InboundNumber};
+pub(super) use bot_token::{BotTokenView, NewBotTokenView};
 #[cfg(test)]
 pub(super) use calls::call_that_is_up;
 pub(super) use calls::{CallView, from_memory};
 pub(super) use calls_at_once::CALLS_AT_ONCE;
+pub(super) use destinations::DestinationView;
 pub(super) use events::TYPES as EVENT_TYPES;
+pub(super) use inbound_trunk::InboundTrunkView;
+pub(super) use names::{NameView, NamesView};
 pub(super) use numbers::{NumberView, lists_numbers};
+pub(super) use old_credentials::OldPairView;
+pub(super) use outbound_trunks::OutboundTrunkView;
 pub(super) use remote::{RemoteCommand, serve as serve_others};
+pub(super) use trace::TraceView;
 pub(super) use transfer_view::TransferView;
 
 use super::audit;

@@ -1,10 +1,12 @@
 //! `/phone/names`: names of the org's objects. Lists of calls and usage name agents and trunks by their ids, of which this makes names; and a choice
 //! among many finds them by a part of the name.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_store::names::{self, NamedKind, ObjectName};
 use uuid::Uuid;
@@ -42,30 +44,30 @@ const IDS_PATTERN: &str = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(,
 const MAX_FOUND: usize = 20;
 
 /// Names of objects.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Names")]
-pub(super) struct NamesView {
-    items: Vec<NameView>,
+pub(in crate::api) struct NamesView {
+    pub(in crate::api) items: Vec<NameView>,
     /// True if more objects were found than are listed.
     has_more: bool,
 }
 
 /// Name of an object.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ObjectName")]
-struct NameView {
-    id: Uuid,
+pub(in crate::api) struct NameView {
+    pub(in crate::api) id: Uuid,
     /// `agent`, `destination`, `number` or `outbound_trunk`.
-    kind: &'static str,
+    kind: Cow<'static, str>,
     /// The name; of a number the number itself.
-    name: String,
+    pub(in crate::api) name: String,
 }
 
 impl NameView {
-    fn new(kind: NamedKind, object: ObjectName) -> Self {
+    pub(in crate::api) fn new(kind: NamedKind, object: ObjectName) -> Self {
         Self {
             id: object.id,
-            kind: kind.as_str(),
+            kind: kind.as_str().into(),
             name: object.name,
         }
     }

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_routing::E164;
 use trunkline_store::{Kind, Number, numbers};
@@ -77,15 +77,15 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A phone number as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Number")]
-pub(crate) struct NumberView {
-    id: Uuid,
-    phone_number: E164,
-    verified: bool,
-    verified_at: Option<String>,
+pub(in crate::api) struct NumberView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) phone_number: E164,
+    pub(in crate::api) verified: bool,
+    pub(in crate::api) verified_at: Option<String>,
     /// The agent that answers it.
-    agent_id: Option<Uuid>,
+    pub(in crate::api) agent_id: Option<Uuid>,
     created_at: String,
 }
 

@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{OldPair, Tx, Versioned, inbound_trunks, old_pairs};
 
 use super::OF_ORG;
@@ -36,11 +36,11 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// A pair from before a rotation.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OldCredentials")]
-pub(crate) struct OldPairView {
-    auth_username: String,
-    expires_at: String,
+pub(in crate::api) struct OldPairView {
+    pub(in crate::api) auth_username: String,
+    pub(in crate::api) expires_at: String,
 }
 
 impl From<OldPair> for OldPairView {

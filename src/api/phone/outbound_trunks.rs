@@ -4,11 +4,13 @@
 //! password is never returned. Only the name, `transfer_way` and `digest_require_qop` can be changed, and `auth_realms`
 //! can be cleared.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trunkline_calls::peers::registrations::{self, RegistrationStatus};
 use trunkline_calls::target::default_port;
@@ -99,18 +101,18 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 }
 
 /// An outbound trunk as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OutboundTrunk")]
-pub(crate) struct OutboundTrunkView {
-    id: Uuid,
-    name: String,
+pub(in crate::api) struct OutboundTrunkView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
     /// `null` under `to_registered`, like `port`.
-    host: Option<String>,
-    port: Option<u16>,
-    transport: &'static str,
-    username: Option<String>,
-    caller_number: E164,
-    to_registered: bool,
+    pub(in crate::api) host: Option<String>,
+    pub(in crate::api) port: Option<u16>,
+    pub(in crate::api) transport: Cow<'static, str>,
+    pub(in crate::api) username: Option<String>,
+    pub(in crate::api) caller_number: E164,
+    pub(in crate::api) to_registered: bool,
     from_host: Option<String>,
     p_asserted_identity: bool,
     register: bool,
@@ -124,14 +126,14 @@ pub(crate) struct OutboundTrunkView {
     digest_require_qop: bool,
     /// True if INVITEs carry `user=phone` in Request-URI, To and From.
     user_phone: bool,
-    transfer_way: TransferWay,
-    transfer_way_in_force: MethodInForceView,
+    pub(in crate::api) transfer_way: TransferWay,
+    pub(in crate::api) transfer_way_in_force: MethodInForceView,
     /// True if the peer answers; `null` while nothing is known.
-    reachable: Option<bool>,
+    pub(in crate::api) reachable: Option<bool>,
     /// State of our registration with the peer; `null` without `register`.
-    registration: Option<RegistrationView>,
+    pub(in crate::api) registration: Option<RegistrationView>,
     created_at: String,
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for OutboundTrunkView {
@@ -141,17 +143,18 @@ impl HasVersion for OutboundTrunkView {
 }
 
 /// Our registration with a carrier, as this node knows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CarrierRegistration")]
-struct RegistrationView {
+pub(in crate::api) struct RegistrationView {
     /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
-    status: &'static str,
+    #[schemars(with = "String")]
+    pub(in crate::api) status: registrations::State,
     /// Time since which it is registered.
-    registered_at: Option<String>,
+    pub(in crate::api) registered_at: Option<String>,
     /// Expiry, unless it is refreshed.
     expires_at: Option<String>,
     /// The status of the carrier's last answer; `null` if it gave none.
-    sip_code: Option<u16>,
+    pub(in crate::api) sip_code: Option<u16>,
     /// Time of the next REGISTER.
     next_at: Option<String>,
 }
@@ -160,7 +163,7 @@ impl RegistrationView {
     fn of(known: Option<RegistrationStatus>) -> Self {
         let status = known.unwrap_or(RegistrationStatus::bare(registrations::State::Registering));
         Self {
-            status: status.state.as_str(),
+            status: status.state,
             registered_at: status.registered_at.map(written),
             expires_at: status.expires_at.map(written),
             sip_code: status.sip_code,
@@ -181,7 +184,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             name: settings.name,
             host,
             port,
-            transport: settings.transport.uri_name(),
+            transport: settings.transport.uri_name().into(),
             username: settings.credentials.map(|(username, _)| username),
             caller_number: settings.caller_number,
             to_registered,

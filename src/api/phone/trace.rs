@@ -5,12 +5,14 @@
 //! `Accept` a ladder as text or a pcap file for Wireshark. Credentials are hidden in all formats, and tags from
 //! keys that may not end calls.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::joining::UNSETTLED;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message;
@@ -30,7 +32,7 @@ use crate::api::caller::Caller;
 use crate::api::operations::Operations;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::time::written;
+use crate::api::time::{timestamp, written};
 use crate::api::{Api, ApiError, accept};
 use crate::explain::attempts::sentence;
 use crate::explain::ladder::{Ladder, Party, Passed, Rung, RungContent};
@@ -55,16 +57,16 @@ const TEXT: &str = "text/plain";
 const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 /// A trace as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Trace")]
-pub(super) struct TraceView {
+pub(in crate::api) struct TraceView {
     call_id: Uuid,
     /// False if there was no room for some of the messages.
-    complete: bool,
+    pub(in crate::api) complete: bool,
     items: Vec<ItemView>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "TraceItem")]
 enum ItemView {
@@ -78,13 +80,13 @@ enum ItemView {
     },
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct MessageView {
     at: String,
     /// `caller`, `runtime`, or `destination`: the destination of a transfer, if this deployment called it.
-    leg: &'static str,
+    leg: Cow<'static, str>,
     /// `received` or `sent`, as the daemon sees it.
-    direction: &'static str,
+    direction: Cow<'static, str>,
     transport: String,
     source: String,
     destination: String,
@@ -292,6 +294,42 @@ fn ladder(legs: &[Leg], decided: &[(Moment, String)]) -> Ladder {
     Ladder::new(messages.chain(decisions).collect())
 }
 
+/// Direction of a message that went out.
+const SENT: &str = "sent";
+
+impl TraceView {
+    /// Returns the messages and decisions as a ladder.
+    pub(in crate::api) fn into_ladder(self) -> Ladder {
+        Ladder {
+            rungs: self.items.into_iter().map(Rung::from).collect(),
+        }
+    }
+}
+
+impl From<ItemView> for Rung {
+    fn from(item: ItemView) -> Self {
+        let micros = |at: &str| timestamp(at).map_or(0, Moment::as_micros);
+        match item {
+            ItemView::Decision { at, text } => Self {
+                at: micros(&at),
+                content: RungContent::Decision(text),
+            },
+            ItemView::Message { message } => Self {
+                at: micros(&message.at),
+                content: RungContent::Message(Box::new(Passed {
+                    peer: Party::named(&message.leg),
+                    is_sent: message.direction == SENT,
+                    summary: message.summary,
+                    transport: message.transport,
+                    source: message.source,
+                    destination: message.destination,
+                    text: message.text,
+                })),
+            },
+        }
+    }
+}
+
 impl From<Rung> for ItemView {
     fn from(rung: Rung) -> Self {
         let at = written(Moment::from_micros(rung.at));
@@ -300,8 +338,8 @@ impl From<Rung> for ItemView {
             RungContent::Message(message) => Self::Message {
                 message: MessageView {
                     at,
-                    leg: message.peer.name(),
-                    direction: if message.is_sent { "sent" } else { "received" },
+                    leg: message.peer.name().into(),
+                    direction: if message.is_sent { SENT } else { "received" }.into(),
                     transport: message.transport,
                     source: message.source,
                     destination: message.destination,

@@ -1,7 +1,9 @@
 //! A transfer as the API shows it.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::transfer::{State as TransferState, TransferMethod};
 use trunkline_store::CallTransfer;
@@ -10,20 +12,20 @@ use uuid::Uuid;
 use crate::api::time::written;
 
 /// A transfer as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Transfer")]
-pub(crate) struct TransferView {
+pub(in crate::api) struct TransferView {
     pub(super) id: Uuid,
     call_id: Uuid,
     /// `null` for the agent's `handoff_phone_number`.
     destination_id: Option<Uuid>,
     /// The destination's name.
-    destination: String,
+    pub(in crate::api) destination: String,
     /// `phone` or `sip`.
-    r#type: &'static str,
-    value: String,
-    way: TransferMethod,
-    pub(super) status: TransferState,
+    r#type: Cow<'static, str>,
+    pub(in crate::api) value: String,
+    pub(in crate::api) way: TransferMethod,
+    pub(in crate::api) status: TransferState,
     sip_code: Option<u16>,
     /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`
     /// unless `completed`.
@@ -31,10 +33,10 @@ pub(crate) struct TransferView {
     /// True if the transfer failed at a PBX that loses the caller when an accepted REFER fails.
     caller_may_be_gone: bool,
     reasons: Vec<Reason>,
-    summary: String,
-    explanation: Option<String>,
+    pub(in crate::api) summary: String,
+    pub(in crate::api) explanation: Option<String>,
     sentiment: Option<Sentiment>,
-    requested_at: String,
+    pub(in crate::api) requested_at: String,
     accepted_at: Option<String>,
     ringing_at: Option<String>,
     ended_at: Option<String>,
@@ -59,7 +61,7 @@ impl From<CallTransfer> for TransferView {
             call_id: transfer.call_id,
             destination_id: transfer.destination_id,
             destination: transfer.name,
-            r#type: transfer.target.kind(),
+            r#type: transfer.target.kind().into(),
             value: transfer.target.value().to_owned(),
             way: transfer.way,
             status: transfer.state,

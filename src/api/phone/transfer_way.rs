@@ -1,7 +1,9 @@
 //! Method of transferring callers: the trunk's setting, and the method in force with its reason.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_calls::transfer::{MethodReason, method_in_force};
 use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::TransferMethod;
@@ -17,13 +19,13 @@ pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[
 ]);
 
 /// The way that the next transfer takes first.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TransferWayInForce")]
-pub(crate) struct MethodInForceView {
-    way: TransferMethod,
+pub(in crate::api) struct MethodInForceView {
+    pub(in crate::api) way: TransferMethod,
     reason: MethodReason,
     /// The reason in a sentence.
-    explanation: &'static str,
+    pub(in crate::api) explanation: Cow<'static, str>,
 }
 
 impl MethodInForceView {
@@ -33,7 +35,7 @@ impl MethodInForceView {
         Self {
             way,
             reason,
-            explanation: reason.sentence(),
+            explanation: reason.sentence().into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{DeletedOrg, deleted_orgs};
 use uuid::Uuid;
 
@@ -25,27 +25,27 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 }
 
 /// Deleted orgs that can be restored.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeletedOrgs")]
-pub(super) struct DeletedOrgsView {
+pub(in crate::api) struct DeletedOrgsView {
     /// At most 1,000, the last deleted first.
-    items: Vec<DeletedOrgView>,
+    pub(in crate::api) items: Vec<DeletedOrgView>,
 }
 
 /// A deleted org that can be restored.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeletedOrg")]
-struct DeletedOrgView {
-    id: Uuid,
-    name: String,
+pub(in crate::api) struct DeletedOrgView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
     /// The partner that made it; `null` if the operator did.
     partner_id: Option<Uuid>,
     /// The external id that it had. Another org may have it by now.
     external_id: Option<String>,
     /// Time at which it was deleted.
-    deleted_at: Option<String>,
+    pub(in crate::api) deleted_at: Option<String>,
     /// Time at which it is deleted for good.
-    purge_at: Option<String>,
+    pub(in crate::api) purge_at: Option<String>,
 }
 
 impl From<DeletedOrg> for DeletedOrgView {

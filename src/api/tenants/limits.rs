@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_store::{
     Change, DefaultLimits, OrgLimit, StoredLimit, StoredLimits, Tx, Versioned, org_limits,
 };
@@ -59,21 +59,21 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 }
 
 /// One limit.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgLimit")]
-struct LimitView {
+pub(in crate::api) struct LimitView {
     /// The value in force.
-    limit: u32,
+    pub(in crate::api) limit: u32,
     /// The greatest value that the org's partner may set.
     max: u32,
     /// The org's present number; `null` for calls at once and limits per minute, which each node counts for itself.
-    used: Option<u64>,
+    pub(in crate::api) used: Option<u64>,
 }
 
 /// Limits of an org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgLimits")]
-pub(super) struct OrgLimitsView {
+pub(in crate::api) struct OrgLimitsView {
     /// Calls at once, in both directions. The default doesn't limit them.
     concurrent_calls: LimitView,
     outbound_trunks: LimitView,
@@ -91,6 +91,26 @@ pub(super) struct OrgLimitsView {
     requests_per_minute: LimitView,
     /// Event streams opened in a minute.
     streaming_requests_per_minute: LimitView,
+}
+
+impl OrgLimitsView {
+    /// Returns one of them.
+    pub(in crate::api) const fn of(&self, limit: OrgLimit) -> &LimitView {
+        match limit {
+            OrgLimit::Calls => &self.concurrent_calls,
+            OrgLimit::OutboundTrunks => &self.outbound_trunks,
+            OrgLimit::Agents => &self.agents,
+            OrgLimit::Destinations => &self.destinations,
+            OrgLimit::ApiKeys => &self.api_keys,
+            OrgLimit::Registrations => &self.registrations,
+            OrgLimit::Webhooks => &self.webhooks,
+            OrgLimit::Contacts => &self.contacts,
+            OrgLimit::Numbers => &self.numbers,
+            OrgLimit::Handoffs => &self.handoffs,
+            OrgLimit::Requests => &self.requests_per_minute,
+            OrgLimit::Streams => &self.streaming_requests_per_minute,
+        }
+    }
 }
 
 /// The greatest values that the partner may set for an org.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, is_operators_address, logins};
@@ -44,7 +44,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// A login link, the one time that it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LoginLink")]
 pub(in crate::api) struct LinkView {
     url: String,

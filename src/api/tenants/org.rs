@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
@@ -117,30 +117,30 @@ fn suspension(op: Operation<'_>) -> Operation<'_> {
 }
 
 /// An org with everything that is kept of it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgDetails")]
-pub(super) struct WholeOrgView {
+pub(in crate::api) struct WholeOrgView {
     #[serde(flatten)]
-    org: OrgView,
+    pub(in crate::api) org: OrgView,
     /// The partner that made the org; `null` if the operator did.
-    partner_id: Option<Uuid>,
-    website: Option<String>,
+    pub(in crate::api) partner_id: Option<Uuid>,
+    pub(in crate::api) website: Option<String>,
     /// The default language of the org's contacts and agents.
-    language: String,
+    pub(in crate::api) language: String,
     /// The org's own system prompt; `null` where the partner's counts.
-    ai_instructions: Option<String>,
+    pub(in crate::api) ai_instructions: Option<String>,
     /// The system prompt that sessions carry: the org's, or else the partner's.
     ai_instructions_in_force: Option<String>,
     /// Everything that the org is suspended by; empty if it isn't.
-    suspended_by: Vec<SuspendedBy>,
+    pub(in crate::api) suspended_by: Vec<SuspendedBy>,
     /// Accounts with third parties, under the key of each platform, without their credentials.
     integrations: IntegrationsView,
     /// The org's own days after which data is deleted; `null` where the operator's count.
-    retention: RetentionView,
+    pub(in crate::api) retention: RetentionView,
     /// The days in force; `null` where data stays until it is deleted otherwise.
     retention_in_force: RetentionView,
     /// Time of the last change, which is the version for `If-Match`.
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for WholeOrgView {
@@ -150,17 +150,17 @@ impl HasVersion for WholeOrgView {
 }
 
 /// Days for which data of an org is kept.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Retention")]
-struct RetentionView {
+pub(in crate::api) struct RetentionView {
     /// Days for which calls are kept, with their transfers and events.
-    calls_days: Option<u32>,
+    pub(in crate::api) calls_days: Option<u32>,
     /// Days for which headers, metadata and the facts of a call's INVITE are kept.
-    sessions_days: Option<u32>,
+    pub(in crate::api) sessions_days: Option<u32>,
     /// Days for which contacts are kept that no call names any more.
-    contacts_days: Option<u32>,
+    pub(in crate::api) contacts_days: Option<u32>,
     /// Days for which handoffs are kept.
-    handoffs_days: Option<u32>,
+    pub(in crate::api) handoffs_days: Option<u32>,
 }
 
 impl From<RetentionDays> for RetentionView {

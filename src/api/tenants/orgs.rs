@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_store::{Conflict, Error, Narrow, NewOrg, Org, SuspendedBy, Tx, Wrong, orgs};
 use uuid::Uuid;
@@ -85,38 +85,38 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 const DEFAULT_LIMIT: u32 = 50;
 
 /// A new org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewOrg")]
-pub(super) struct NewOrgView {
-    id: Uuid,
-    name: String,
+pub(in crate::api) struct NewOrgView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) name: String,
     widget_token: String,
-    external_id: Option<String>,
+    pub(in crate::api) external_id: Option<String>,
 }
 
 /// An org.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Org")]
-pub(super) struct OrgView {
+pub(in crate::api) struct OrgView {
     #[serde(flatten)]
-    org: NewOrgView,
-    created_at: String,
+    pub(in crate::api) org: NewOrgView,
+    pub(in crate::api) created_at: String,
 }
 
 /// An org in the operator's list.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OperatorsOrg")]
-pub(super) struct OperatorsOrgView {
+pub(in crate::api) struct OperatorsOrgView {
     #[serde(flatten)]
-    org: OrgView,
-    partner_id: Option<Uuid>,
-    suspended_by: Vec<SuspendedBy>,
+    pub(in crate::api) org: OrgView,
+    pub(in crate::api) partner_id: Option<Uuid>,
+    pub(in crate::api) suspended_by: Vec<SuspendedBy>,
 }
 
 /// A page of orgs, newest first.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgPage")]
-pub(super) struct OrgsView {
+pub(in crate::api) struct OrgsView {
     data: Vec<OrgView>,
     /// Number of orgs in all.
     total: u64,

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trunkline_store::{
     Attempt, Delivery, DeliveryState, EventType, Kind, LeasedDelivery, deliveries,
@@ -67,41 +67,41 @@ const STATE: Choice<DeliveryState> = Choice(&[
 ]);
 
 /// A delivery as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Delivery")]
-pub(super) struct DeliveryView {
-    id: Uuid,
+pub(in crate::api) struct DeliveryView {
+    pub(in crate::api) id: Uuid,
     webhook_id: Uuid,
     /// Value of the header `webhook-id`.
     event_id: Uuid,
-    event_type: EventType,
-    status: DeliveryState,
+    pub(in crate::api) event_type: EventType,
+    pub(in crate::api) status: DeliveryState,
     /// Attempts since the delivery was last queued.
     attempts: u32,
-    next_attempt_at: Option<String>,
+    pub(in crate::api) next_attempt_at: Option<String>,
     /// The last attempts, oldest first.
-    log: Vec<AttemptView>,
-    created_at: String,
+    pub(in crate::api) log: Vec<AttemptView>,
+    pub(in crate::api) created_at: String,
     delivered_at: Option<String>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeliveryAttempt")]
-struct AttemptView {
-    at: String,
-    took_ms: u64,
-    http_status: Option<u16>,
-    fault: Option<String>,
+pub(in crate::api) struct AttemptView {
+    pub(in crate::api) at: String,
+    pub(in crate::api) took_ms: u64,
+    pub(in crate::api) http_status: Option<u16>,
+    pub(in crate::api) fault: Option<String>,
 }
 
 /// A delivery with what is sent.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeliveryWithEvent")]
-pub(super) struct WholeView {
+pub(in crate::api) struct WholeView {
     #[serde(flatten)]
-    delivery: DeliveryView,
+    pub(in crate::api) delivery: DeliveryView,
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    event: Box<RawValue>,
+    pub(in crate::api) event: Box<RawValue>,
 }
 
 impl From<Attempt> for AttemptView {

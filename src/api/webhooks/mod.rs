@@ -3,11 +3,13 @@
 mod deliveries;
 mod own;
 
+pub(in crate::api) use deliveries::{AttemptView, DeliveryView, WholeView};
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_store::{EventType, NewWebhook, Tx, Versioned, Webhook, WebhookChange, webhooks};
 use uuid::Uuid;
@@ -109,21 +111,21 @@ const URL: Text = Text::line(1..=2048);
 const DESCRIPTION: Text = Text::line(0..=500);
 
 /// A webhook as the API shows it.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Webhook")]
-struct WebhookView {
-    id: Uuid,
-    url: String,
-    description: Option<String>,
+pub(in crate::api) struct WebhookView {
+    pub(in crate::api) id: Uuid,
+    pub(in crate::api) url: String,
+    pub(in crate::api) description: Option<String>,
     /// Types of events to send; empty for all.
-    types: Vec<EventType>,
-    enabled: bool,
+    pub(in crate::api) types: Vec<EventType>,
+    pub(in crate::api) enabled: bool,
     /// `gone` if its receiver answered 410.
-    disabled_reason: Option<String>,
+    pub(in crate::api) disabled_reason: Option<String>,
     /// End of the time in which the secret before the last rotation signs as well.
     old_secret_expires_at: Option<String>,
     created_at: String,
-    updated_at: String,
+    pub(in crate::api) updated_at: String,
 }
 
 impl HasVersion for WebhookView {
@@ -139,12 +141,12 @@ impl HasVersion for SecretView {
 }
 
 /// A webhook with its secret, which is shown this once.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
-struct SecretView {
+pub(in crate::api) struct SecretView {
     #[serde(flatten)]
-    webhook: WebhookView,
-    secret: String,
+    pub(in crate::api) webhook: WebhookView,
+    pub(in crate::api) secret: String,
 }
 
 impl From<Webhook> for WebhookView {

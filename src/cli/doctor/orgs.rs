@@ -231,7 +231,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
     let way = trunk.map_or_else(TransferWay::default, |trunk| trunk.transfer_way);
-    let mut found: BTreeMap<(&'static str, Option<&str>, bool), (usize, Finding)> = BTreeMap::new();
+    let mut found = BTreeMap::<_, (usize, Finding)>::new();
     let asked = calls
         .iter()
         .filter_map(|call| Some((call, call.asked.as_ref()?)));
@@ -242,7 +242,11 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
         let problems = problems.filter(Finding::is_problem);
         for finding in problems.filter_map(|finding| told(call, finding, is_here)) {
             let is_problem = finding.is_problem();
-            let by = (finding.check, asked.user_agent.as_deref(), is_problem);
+            let by = (
+                finding.check.clone(),
+                asked.user_agent.as_deref(),
+                is_problem,
+            );
             let entry = found.entry(by).or_insert((0, finding));
             entry.0 += 1;
         }
@@ -271,7 +275,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
 /// Returns a problem that a call's INVITE shows, as far as the call had it: none of a NAT for a call from this machine; the codecs are a problem
 /// of a call that was refused for lack of common media, and worth knowing of one that a runtime has taken.
 fn told(call: &Recorded, finding: Finding, is_here: bool) -> Option<Finding> {
-    if is_here && NAT_CHECKS.contains(&finding.check) {
+    if is_here && NAT_CHECKS.contains(&&*finding.check) {
         return None;
     }
     match call.reason.as_deref() {

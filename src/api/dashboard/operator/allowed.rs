@@ -5,17 +5,18 @@ use axum::http::Method;
 use axum::response::Response;
 use ipnet::IpNet;
 use maud::{Markup, html};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::backend::{items, text};
 use super::super::document::{card, time};
-use super::super::fields::{Field, Filled, Input};
+use super::super::fields::{Field, Input};
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
 use super::edited::{change, form};
 use super::frame::Section;
 use super::visitor::{OperatorForm, OperatorVisitor};
+use crate::api::control::{Listed, NetworkView, TiedView};
 use crate::config;
 
 /// Entries of one list of an org.
@@ -63,33 +64,62 @@ impl Allowed {
     }
 }
 
+/// Entry of a list: its text, and the time at which it was added.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    created_at: String,
+}
+
+impl From<NetworkView> for Entry {
+    fn from(view: NetworkView) -> Self {
+        Self {
+            name: view.network.to_string(),
+            created_at: view.created_at,
+        }
+    }
+}
+
+impl From<TiedView> for Entry {
+    fn from(view: TiedView) -> Self {
+        Self {
+            name: view.peer,
+            created_at: view.created_at,
+        }
+    }
+}
+
 /// Cards of both lists.
 pub(super) async fn cards(visitor: &OperatorVisitor, org: Uuid) -> Result<Markup, ErrorPage> {
-    let networks = listed(visitor, org, Allowed::Networks).await?;
-    let peers = listed(visitor, org, Allowed::Peers).await?;
+    let networks = entries::<NetworkView>(visitor, org, Allowed::Networks).await?;
+    let peers = entries::<TiedView>(visitor, org, Allowed::Peers).await?;
+    let networks = listed(visitor, org, Allowed::Networks, &networks);
+    let peers = listed(visitor, org, Allowed::Peers, &peers);
     Ok(html! {
         (card("networks", "Networks without credentials", &networks))
         (card("tied-peers", "Private peers", &peers))
     })
 }
 
-async fn listed(
+async fn entries<View: DeserializeOwned + Into<Entry>>(
     visitor: &OperatorVisitor,
     org: Uuid,
     allowed: Allowed,
-) -> Result<Markup, ErrorPage> {
-    let at = allowed.at();
-    let path = format!("/operator/orgs/{org}/{at}");
-    let found = visitor.client.get(&path).await?;
-    let page = format!("orgs/{org}/{at}");
+) -> Result<Vec<Entry>, ErrorPage> {
+    let path = format!("/operator/orgs/{org}/{}", allowed.at());
+    let list: Listed<View> = visitor.client.get(&path).await?;
+    Ok(list.items.into_iter().map(View::into).collect())
+}
 
-    Ok(html! {
-        @if items(&found).is_empty() { p.empty { "None." } }
+fn listed(visitor: &OperatorVisitor, org: Uuid, allowed: Allowed, entries: &[Entry]) -> Markup {
+    let page = format!("orgs/{org}/{}", allowed.at());
+
+    html! {
+        @if entries.is_empty() { p.empty { "None." } }
         ul.plain {
-            @for entry in items(&found) {
-                @let name = text(entry, allowed.field());
+            @for Entry { name, created_at } in entries {
                 li {
-                    span { code { (name) } " " span.soft { "since " (time(text(entry, "created_at"))) } }
+                    span { code { (name) } " " span.soft { "since " (time(created_at)) } }
                     form method="post" action=(visitor.path(&format!("{page}/remove"))) {
                         (token(visitor))
                         input type="hidden" name=(allowed.field()) value=(name);
@@ -98,8 +128,8 @@ async fn listed(
                 }
             }
         }
-        (form(visitor, &page, (&allowed.fields(), Filled::Empty), "Add"))
-    })
+        (form(visitor, &page, &allowed.fields(), "Add"))
+    }
 }
 
 async fn add(form: &OperatorForm, allowed: Allowed) -> Result<Response, ErrorPage> {

@@ -6,14 +6,17 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::backend::{BackendRefusal, text};
-use super::super::fields::{Field, Filled, changes, conflicts};
+use super::super::backend::BackendRefusal;
+use super::super::fields::{Field, changes, conflicts};
 use super::super::form_page::{conflict, form_of, shown_status};
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
+use super::super::visitor::FormFields;
 use super::fields;
 use super::frame::{Section, below, heading, page};
 use super::visitor::{OperatorForm, OperatorVisitor};
+use crate::api::control::PartnerView;
+use crate::api::tenants::WholeOrgView;
 
 /// Object that a form changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -59,27 +62,46 @@ impl Edited {
         }
     }
 
-    fn fields(self) -> Vec<Field> {
-        match self {
-            Self::Org(_) => fields::of_org().into(),
-            Self::Retention(_) => fields::of_retention().into(),
-            Self::Partner(_) => fields::of_partner().into(),
+    /// Reads the object.
+    async fn current(self, visitor: &OperatorVisitor) -> Result<Current, ErrorPage> {
+        let (client, path) = (&visitor.client, self.path());
+        Ok(match self {
+            Self::Org(_) => Current::of_org(&client.get(&path).await?),
+            Self::Retention(_) => Current::of_retention(&client.get(&path).await?),
+            Self::Partner(_) => Current::of_partner(&client.get(&path).await?),
+        })
+    }
+}
+
+/// Object as it is now: what a form has of it.
+#[derive(Debug)]
+pub(super) struct Current {
+    name: String,
+    version: String,
+    fields: Vec<Field>,
+}
+
+impl Current {
+    pub(super) fn of_org(org: &WholeOrgView) -> Self {
+        Self {
+            name: org.org.org.name.clone(),
+            version: org.updated_at.clone(),
+            fields: fields::of_org(Some(org)),
         }
     }
 
-    /// Returns the object with its fields, name and version.
-    pub(super) async fn current(self, visitor: &OperatorVisitor) -> Result<Value, ErrorPage> {
-        let client = &visitor.client;
-        match self {
-            Self::Org(_) | Self::Partner(_) => Ok(client.get(&self.path()).await?),
-            Self::Retention(id) => {
-                let mut org = client.get(&Self::Org(id).path()).await?;
-                let days = org["retention"].take();
-                for field in fields::of_retention() {
-                    org[field.name] = days[field.name].clone();
-                }
-                Ok(org)
-            }
+    pub(super) fn of_retention(org: &WholeOrgView) -> Self {
+        Self {
+            fields: fields::of_retention(&org.retention),
+            ..Self::of_org(org)
+        }
+    }
+
+    pub(super) fn of_partner(partner: &PartnerView) -> Self {
+        Self {
+            name: partner.name.clone(),
+            version: partner.updated_at.clone(),
+            fields: fields::of_partner(partner),
         }
     }
 }
@@ -88,13 +110,13 @@ impl Edited {
 pub(super) fn form(
     visitor: &OperatorVisitor,
     below: &str,
-    (fields, filled): (&[Field], Filled<'_>),
+    fields: &[Field],
     label: &str,
 ) -> Markup {
     html! {
         form method="post" action=(visitor.path(below)) {
             (token(visitor))
-            (form_of(fields, filled, None))
+            (form_of(fields, None, None))
             div.go { button type="submit" { (label) } }
         }
     }
@@ -104,14 +126,15 @@ pub(super) fn form(
 pub(super) fn edit_form(
     visitor: &OperatorVisitor,
     edited: Edited,
-    object: &Value,
-    (filled, refused): (Filled<'_>, Option<&BackendRefusal>),
+    current: &Current,
+    submitted: Option<&FormFields>,
+    refused: Option<&BackendRefusal>,
 ) -> Markup {
     html! {
         form method="post" action=(visitor.path(&edited.action())) {
             (token(visitor))
-            input type="hidden" name="version" value=(text(object, "updated_at"));
-            (form_of(&edited.fields(), filled, refused))
+            input type="hidden" name="version" value=(current.version);
+            (form_of(&current.fields, submitted, refused))
             div.go { button type="submit" { "Save" } }
         }
     }
@@ -120,17 +143,16 @@ pub(super) fn edit_form(
 /// Saves the form of an object. One that is older than its object changes nothing, and shows both values of what differs.
 pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
-    let inputs = edited.fields();
     let current = edited.current(visitor).await?;
     let version = form.fields.text("version");
 
-    let mut body = changes(&inputs, &form.fields, &current);
+    let mut body = changes(&current.fields, &form.fields, &Value::Null);
     tidy(&mut body);
     // A form that equals the object changes nothing, whatever its version.
     if body.as_object().is_some_and(serde_json::Map::is_empty) {
         return Ok(saved(visitor, edited));
     }
-    if version != text(&current, "updated_at") {
+    if version != current.version {
         return Ok(outdated(form, edited, &current));
     }
 
@@ -157,8 +179,8 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
                 }
             }
             let status = shown_status(&refused)?;
-            let again = (Filled::Submitted(&form.fields), Some(&refused));
-            let again = edit_form(visitor, edited, &current, again);
+            let submitted = Some(&form.fields);
+            let again = edit_form(visitor, edited, &current, submitted, Some(&refused));
             Ok(shown_again(
                 visitor,
                 edited,
@@ -182,13 +204,12 @@ fn saved(visitor: &OperatorVisitor, edited: Edited) -> Response {
     Redirect::to(&page).into_response()
 }
 
-fn outdated(form: &OperatorForm, edited: Edited, current: &Value) -> Response {
+fn outdated(form: &OperatorForm, edited: Edited, current: &Current) -> Response {
     let visitor = &form.visitor;
-    let differing = conflicts(&edited.fields(), &form.fields, current);
-    let again = (Filled::Submitted(&form.fields), None);
+    let differing = conflicts(&current.fields, &form.fields);
     let content = html! {
         (conflict(&differing))
-        section.card { (edit_form(visitor, edited, current, again)) }
+        section.card { (edit_form(visitor, edited, current, Some(&form.fields), None)) }
     };
     shown_again(visitor, edited, current, (StatusCode::CONFLICT, &content))
 }
@@ -196,11 +217,11 @@ fn outdated(form: &OperatorForm, edited: Edited, current: &Value) -> Response {
 fn shown_again(
     visitor: &OperatorVisitor,
     edited: Edited,
-    current: &Value,
+    current: &Current,
     (status, content): (StatusCode, &Markup),
 ) -> Response {
     let (section, at, list) = edited.list();
-    let name = text(current, "name");
+    let name = &current.name;
     let content = html! {
         (content)
         p { a.button href=(visitor.path(&edited.page())) { "Back" } }

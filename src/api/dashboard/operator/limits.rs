@@ -1,12 +1,14 @@
 //! Limits of an org or of a partner, as a form. It carries the values that it was made with, and sends those that were changed.
 
+use std::borrow::Cow;
+
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 use trunkline_store::OrgLimit;
+use uuid::Uuid;
 
-use super::super::backend::{items, text};
 use super::super::document::spaced;
 use super::super::form_page::conflict;
 use super::super::forms::{Forms as _, token};
@@ -15,29 +17,117 @@ use super::super::visitor::FormFields;
 use super::edited::change;
 use super::frame::{Section, heading, page};
 use super::visitor::{OperatorForm, OperatorVisitor};
+use crate::api::control::{Listed, PartnerLimitRow};
+use crate::api::tenants::OrgLimitsView;
 
-/// Form with a field for each limit: of the values in force, or of those that were submitted.
-pub(super) fn form(
+/// Owner of limits.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Limited {
+    Org(Uuid),
+    Partner(Uuid),
+}
+
+impl Limited {
+    /// Path of the API.
+    fn path(self) -> String {
+        format!("/operator/{}/limits", self.page())
+    }
+
+    /// Page with the form.
+    fn page(self) -> String {
+        match self {
+            Self::Org(id) => format!("orgs/{id}"),
+            Self::Partner(id) => format!("partners/{id}"),
+        }
+    }
+
+    const fn section(self) -> Section {
+        match self {
+            Self::Org(_) => Section::Orgs,
+            Self::Partner(_) => Section::Partners,
+        }
+    }
+
+    async fn rows(self, visitor: &OperatorVisitor) -> Result<Vec<Row>, ErrorPage> {
+        let (client, path) = (&visitor.client, self.path());
+        Ok(match self {
+            Self::Org(_) => {
+                let limits: OrgLimitsView = client.get(&path).await?;
+                OrgLimit::ALL
+                    .map(|limit| Row::of_org(&limits, limit))
+                    .into()
+            }
+            Self::Partner(_) => {
+                let limits: Listed<PartnerLimitRow> = client.get(&path).await?;
+                limits.items.into_iter().map(Row::from).collect()
+            }
+        })
+    }
+}
+
+/// A limit of an org or a partner.
+#[derive(Debug)]
+struct Row {
+    name: Cow<'static, str>,
+    /// The value in force, as text.
+    value: String,
+    used: Option<u64>,
+    /// True for the greatest value that a partner may set for an org.
+    is_greatest: bool,
+}
+
+impl From<PartnerLimitRow> for Row {
+    fn from(row: PartnerLimitRow) -> Self {
+        Self {
+            name: row.limit,
+            value: row.value.to_string(),
+            used: None,
+            is_greatest: row.of == "org",
+        }
+    }
+}
+
+impl Row {
+    fn of_org(limits: &OrgLimitsView, limit: OrgLimit) -> Self {
+        let view = limits.of(limit);
+        Self {
+            name: limit.as_str().into(),
+            value: view.limit.to_string(),
+            used: view.used,
+            is_greatest: false,
+        }
+    }
+}
+
+/// Form with a field for each limit, with the values in force.
+///
+/// # Errors
+/// The API's refusal.
+pub(super) async fn form(visitor: &OperatorVisitor, of: Limited) -> Result<Markup, ErrorPage> {
+    Ok(filled(visitor, of, &of.rows(visitor).await?, None))
+}
+
+/// Form of the values in force, or of those that were submitted.
+fn filled(
     visitor: &OperatorVisitor,
-    below: &str,
-    limits: &Value,
+    of: Limited,
+    rows: &[Row],
     submitted: Option<&FormFields>,
 ) -> Markup {
     html! {
-        form method="post" action=(visitor.path(below)) {
+        form method="post" action=(visitor.path(&format!("{}/limits", of.page()))) {
             (token(visitor))
-            @for row in rows(limits) {
-                @let name = row.name;
+            @for Row { name, value: in_force, used, is_greatest } in rows {
                 @let id = format!("limit-{name}");
-                @let value = submitted.map_or_else(|| row.in_force(), |fields| fields.text(name).to_owned());
+                @let value = submitted.map_or(&**in_force, |fields| fields.text(name));
                 div.field {
                     label for=(id) { (title(name)) }
                     input id=(id) type="text" inputmode="numeric" name=(name) value=(value) autocomplete="off" aria-describedby={ (id) "-help" };
-                    input type="hidden" name={ "was_" (name) } value=(row.in_force());
+                    input type="hidden" name={ "was_" (name) } value=(in_force);
                     div.help id={ (id) "-help" } {
                         p {
-                            @if let Some(used) = row.used { (used) " in use. " }
-                            @if row.is_greatest { "The most that the partner may allow one org. " }
+                            @if let Some(used) = used { (used) " in use. " }
+                            @if *is_greatest { "The most that the partner may allow one org. " }
                             "Empty: the default."
                         }
                     }
@@ -46,51 +136,6 @@ pub(super) fn form(
 
             div.go { button type="submit" { "Set the limits" } }
         }
-    }
-}
-
-/// A limit of an org or a partner.
-#[derive(Copy, Clone, Debug)]
-struct Row<'l> {
-    name: &'l str,
-    value: Option<u64>,
-    used: Option<u64>,
-    /// True for the greatest value that a partner may set for an org.
-    is_greatest: bool,
-}
-
-impl Row<'_> {
-    fn in_force(self) -> String {
-        self.value
-            .map(|value| value.to_string())
-            .unwrap_or_default()
-    }
-}
-
-/// Reads the API's answer: an object with each limit of an org, or a list of a partner's.
-fn rows(limits: &Value) -> Vec<Row<'_>> {
-    match limits["items"].is_array() {
-        true => items(limits).iter().map(of_partner).collect(),
-        false => OrgLimit::ALL.map(|limit| of_org(limits, limit)).into(),
-    }
-}
-
-fn of_partner(row: &Value) -> Row<'_> {
-    Row {
-        name: text(row, "limit"),
-        value: row["value"].as_u64(),
-        used: None,
-        is_greatest: row["of"] == "org",
-    }
-}
-
-fn of_org(limits: &Value, limit: OrgLimit) -> Row<'_> {
-    let row = &limits[limit.as_str()];
-    Row {
-        name: limit.as_str(),
-        value: row["limit"].as_u64(),
-        used: row["used"].as_u64(),
-        is_greatest: false,
     }
 }
 
@@ -105,45 +150,37 @@ fn title(name: &str) -> String {
 }
 
 /// Saves the form. If a limit that it changes was changed by another person since, nothing is saved, and both values are shown.
-pub(super) async fn save(
-    form: &OperatorForm,
-    path: &str,
-    (section, back): (Section, &str),
-) -> Result<Response, ErrorPage> {
+pub(super) async fn save(form: &OperatorForm, of: Limited) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
-    let current = visitor.client.get(path).await?;
+    let current = of.rows(visitor).await?;
     // Limits have no version for `If-Match`, so the form's own old values are compared.
     let differing = conflicts(&form.fields, &current);
     if differing.is_empty() {
-        let body = changes(&form.fields);
-        return change(visitor, (Method::PATCH, path), Some(&body), (section, back)).await;
+        let (path, body) = (of.path(), changes(&form.fields));
+        let back = (of.section(), &*of.page());
+        return change(visitor, (Method::PATCH, &path), Some(&body), back).await;
     }
 
-    let again = self::form(
-        visitor,
-        &format!("{back}/limits"),
-        &current,
-        Some(&form.fields),
-    );
+    let again = filled(visitor, of, &current, Some(&form.fields));
     let content = html! {
         (conflict(&differing))
         section.card { (again) }
-        p { a.button href=(visitor.path(back)) { "Back" } }
+        p { a.button href=(visitor.path(&of.page())) { "Back" } }
     };
     let heading = heading("Limits", "Of these, some were changed meanwhile.");
-    let page = page(visitor, section, "Limits", &heading, &content);
+    let page = page(visitor, of.section(), "Limits", &heading, &content);
     Ok((StatusCode::CONFLICT, page).into_response())
 }
 
 /// Limits that the form changes and that aren't as it has shown them: title, submitted, current.
-fn conflicts(fields: &FormFields, limits: &Value) -> Vec<(String, String, String)> {
-    let lost = rows(limits).into_iter().filter_map(|row| {
-        let name = row.name;
-        let (given, now) = (fields.values(name).next()?.trim(), row.in_force());
+fn conflicts(fields: &FormFields, limits: &[Row]) -> Vec<(String, String, String)> {
+    let lost = limits.iter().filter_map(|row| {
+        let (name, now) = (&*row.name, &*row.value);
+        let given = fields.values(name).next()?.trim();
         let shown = format!("was_{name}");
         let was = fields.text(&shown);
         let is_lost = given != was && now != was && now != given;
-        is_lost.then(|| (title(name), given.to_owned(), now))
+        is_lost.then(|| (title(name), given.to_owned(), now.to_owned()))
     });
     lost.collect()
 }

@@ -2,29 +2,31 @@
 
 use axum::extract::RawQuery;
 use maud::{Markup, html};
-use serde_json::Value;
+use trunkline_store::journal;
+use trunkline_store::nodes::NodeState;
 
-use super::super::backend::{items, text};
-use super::super::document::{Tone, badge, card, findings, spaced, table, time};
+use super::super::document::{Tone, badge, card, findings, table, time};
 use super::super::form_page::done;
 use super::super::forms::Forms as _;
 use super::super::page::{ErrorPage, Html};
 use super::frame::{Section, heading, page};
 use super::visitor::OperatorVisitor;
+use crate::api::control::{HealthView, Listed, NodeView, SourceView};
+use crate::explain::finding::Finding;
 
 /// `GET /operator-console/nodes`
 pub(super) async fn show(
     visitor: OperatorVisitor,
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
-    let health = visitor.client.get("/operator/health").await?;
-    let nodes = visitor.client.get("/operator/nodes").await?;
+    let health: HealthView = visitor.client.get("/operator/health").await?;
+    let nodes: Listed<NodeView> = visitor.client.get("/operator/nodes").await?;
     let content = html! {
         (done(raw.as_deref()))
-        (card("nodes", "Nodes", &rows(&nodes, &health)))
+        (card("nodes", "Nodes", &rows(&nodes.items, &health)))
         div.edit {
             (card("health", "This node", &facts(&health)))
-            (card("certificates", "Certificates", &certificates(&health)))
+            (card("certificates", "Certificates", &certificates(&health.certificates)))
         }
     };
     let heading = heading(
@@ -41,26 +43,26 @@ pub(super) async fn show(
     ))
 }
 
-fn rows(nodes: &Value, health: &Value) -> Markup {
+fn rows(nodes: &[NodeView], health: &HealthView) -> Markup {
     let columns = ["Node", "Host", "State", "Calls", "Started", "Lease until"];
 
-    let rows: Vec<_> = items(nodes)
+    let rows: Vec<_> = nodes
         .iter()
         .map(|node| {
-            let tone = match text(node, "status") {
-                "serving" => Tone::Good,
-                "draining" => Tone::Warn,
-                "silent" => Tone::Bad,
-                _ => Tone::Quiet,
+            let tone = match node.status {
+                NodeState::Serving => Tone::Good,
+                NodeState::Draining => Tone::Warn,
+                NodeState::Silent => Tone::Bad,
+                NodeState::Ended => Tone::Quiet,
             };
 
             vec![
-                html! { (node["node"]) @if node["node"] == health["node"] { " " (badge(Tone::Quiet, "this one")) } },
-                html! { (text(node, "host")) },
-                badge(tone, text(node, "status")),
-                html! { (node["calls"]) },
-                time(text(node, "started_at")),
-                time(text(node, "lease_expires_at")),
+                html! { (node.node) @if Some(node.node) == health.node { " " (badge(Tone::Quiet, "this one")) } },
+                html! { (node.host) },
+                badge(tone, node.status.as_str()),
+                html! { (node.calls) },
+                time(&node.started_at),
+                time(&node.lease_expires_at),
             ]
         })
         .collect();
@@ -72,36 +74,32 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
 }
 
 /// Addresses of the listeners, each once: those of several transports share one.
-fn sip_addresses(health: &Value) -> Vec<&str> {
-    let listed = health["sip_addresses"].as_array();
-    let listed = listed.map_or(&[][..], Vec::as_slice).iter();
-    let mut addresses: Vec<_> = listed.filter_map(Value::as_str).collect();
+fn sip_addresses(health: &HealthView) -> Vec<&str> {
+    let mut addresses: Vec<_> = health.sip_addresses.iter().map(String::as_str).collect();
     addresses.sort_unstable();
     addresses.dedup();
     addresses
 }
 
-fn facts(health: &Value) -> Markup {
-    let journal = health["journal"].as_str();
-
+fn facts(health: &HealthView) -> Markup {
     html! {
         dl {
-            dt { "Version" } dd { (text(health, "version")) }
+            dt { "Version" } dd { (health.version) }
             dt { "New calls" } dd {
-                @if health["draining"] == true { (badge(Tone::Warn, "draining: none are taken")) } @else { (badge(Tone::Good, "taken")) }
+                @if health.draining { (badge(Tone::Warn, "draining: none are taken")) } @else { (badge(Tone::Good, "taken")) }
             }
             dt { "Database" } dd {
-                (text(health, "database")) " "
-                @if health["database_answers"] == true { (badge(Tone::Good, "answers")) } @else { (badge(Tone::Bad, "doesn't answer")) }
+                (health.database) " "
+                @if health.database_answers { (badge(Tone::Good, "answers")) } @else { (badge(Tone::Bad, "doesn't answer")) }
             }
-            @if let Some(ahead) = health["clock_ahead_seconds"].as_f64() {
+            @if let Some(ahead) = health.clock_ahead_seconds {
                 dt { "Clock" } dd { (format!("{ahead:+.3}")) " s against the database's" }
             }
             dt { "Journal" } dd {
-                @match journal {
-                    Some("ok") => (badge(Tone::Good, "ok")),
-                    Some("waiting") => { (badge(Tone::Warn, "waiting")) " for the database: facts of calls are kept on disk until it takes them" }
-                    Some(other) => { (badge(Tone::Bad, &spaced(other))) " the disk takes no facts: new calls are refused" }
+                @match health.journal {
+                    Some(journal::State::Ok) => (badge(Tone::Good, "ok")),
+                    Some(journal::State::Waiting) => { (badge(Tone::Warn, "waiting")) " for the database: facts of calls are kept on disk until it takes them" }
+                    Some(journal::State::Failing) => { (badge(Tone::Bad, "failing")) " the disk takes no facts: new calls are refused" }
                     None => span.soft { "none here" },
                 }
             }
@@ -110,10 +108,9 @@ fn facts(health: &Value) -> Markup {
     }
 }
 
-fn certificates(health: &Value) -> Markup {
-    let checked = &health["certificates"];
+fn certificates(checked: &[Finding]) -> Markup {
     html! {
-        @if checked.as_array().is_none_or(Vec::is_empty) {
+        @if checked.is_empty() {
             p.empty { "None is configured: SIP and the API are served without TLS." }
         }
         (findings(checked))
@@ -122,7 +119,7 @@ fn certificates(health: &Value) -> Markup {
 
 /// `GET /operator-console/sources`
 pub(super) async fn sources(visitor: OperatorVisitor) -> Result<Html, ErrorPage> {
-    let found = visitor.client.get("/operator/sources").await?;
+    let found: Listed<SourceView> = visitor.client.get("/operator/sources").await?;
     let columns = [
         "Address",
         "Failed log-ins",
@@ -131,16 +128,17 @@ pub(super) async fn sources(visitor: OperatorVisitor) -> Result<Html, ErrorPage>
         "Last one",
     ];
 
-    let rows: Vec<_> = items(&found)
+    let rows: Vec<_> = found
+        .items
         .iter()
         .map(|source| {
-            let org = visitor.path(&format!("orgs/{}", text(source, "org_id")));
+            let org = visitor.path(&format!("orgs/{}", source.org_id));
             vec![
-                html! { code { (text(source, "source")) } },
-                html! { (source["failures"]) },
-                html! { (source["usernames"]) },
-                html! { a href=(org) { (text(source, "org_name")) } },
-                time(text(source, "last_at")),
+                html! { code { (source.source) } },
+                html! { (source.failures) },
+                html! { (source.usernames) },
+                html! { a href=(org) { (source.org_name) } },
+                time(&source.last_at),
             ]
         })
         .collect();

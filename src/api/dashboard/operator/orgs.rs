@@ -4,19 +4,26 @@ use axum::extract::RawQuery;
 use axum::http::Method;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::json;
 use trunkline_store::OPERATOR_EMAIL;
+use trunkline_store::orgs::SuspendedBy;
 
-use super::super::backend::{items, parameter, query, text};
+use super::super::backend::{parameter, query};
 use super::super::document::{Tone, badge, card, spaced, table, time};
-use super::super::fields::{Filled, new_body};
+use super::super::fields::new_body;
 use super::super::form_page::done;
 use super::super::forms::{Forms as _, button, danger};
 use super::super::page::{ErrorPage, Html};
-use super::edited::{Edited, change, edit_form, form, not_done, save};
+use super::edited::{Current, Edited, change, edit_form, form, not_done, save};
 use super::frame::{Section, below, heading, page};
+use super::limits::{self, Limited};
 use super::visitor::{OperatorForm, OperatorVisitor};
-use super::{allowed, fields, limits};
+use super::{allowed, fields};
+use crate::api::control::PartnerView;
+use crate::api::page::Page;
+use crate::api::tenants::{
+    DeletedOrgView, DeletedOrgsView, LinkView, NewOrgView, OperatorsOrgView, WholeOrgView,
+};
 
 /// `GET /operator-console?search&cursor`
 pub(super) async fn list(
@@ -27,13 +34,9 @@ pub(super) async fn list(
     let cursor = parameter(raw.as_deref(), "cursor");
     let asked = query(&[("search", &search), ("cursor", &cursor)]);
 
-    let orgs = visitor
-        .client
-        .get(&format!("/operator/orgs{asked}"))
-        .await?;
-    let deleted = visitor.client.get("/operator/deleted-orgs").await?;
-    let total = orgs["total"].as_u64().unwrap_or_default();
-    let next = text(&orgs, "next");
+    let path = format!("/operator/orgs{asked}");
+    let orgs: Page<OperatorsOrgView> = visitor.client.get(&path).await?;
+    let deleted: DeletedOrgsView = visitor.client.get("/operator/deleted-orgs").await?;
 
     let content = html! {
         (done(raw.as_deref()))
@@ -42,16 +45,16 @@ pub(super) async fn list(
                 div.field { label for="search" { "Name, external id or id" } input #search type="search" name="search" value=(search); }
                 button type="submit" { "Find" }
             }
-            (rows(&visitor, &orgs))
+            (rows(&visitor, &orgs.items))
             div.pages {
-                span.soft { (total) @if search.is_empty() { " in all" } @else { " found" } }
-                @if !next.is_empty() {
+                span.soft { (orgs.total) @if search.is_empty() { " in all" } @else { " found" } }
+                @if let Some(next) = &orgs.next {
                     a.button href={ (visitor.path("")) (query(&[("search", &search), ("cursor", next)])) } rel="next" { "Older" }
                 }
             }
         }
-        (card("new-org", "New organization", &form(&visitor, "", (&fields::of_org(), Filled::Empty), "Create")))
-        @if !items(&deleted).is_empty() { (card("deleted", "Deleted", &restorable(&visitor, &deleted))) }
+        (card("new-org", "New organization", &form(&visitor, "", &fields::of_org(None), "Create")))
+        @if !deleted.items.is_empty() { (card("deleted", "Deleted", &restorable(&visitor, &deleted.items))) }
     };
 
     let heading = heading(
@@ -68,43 +71,41 @@ pub(super) async fn list(
     ))
 }
 
-fn rows(visitor: &OperatorVisitor, orgs: &Value) -> Markup {
+fn rows(visitor: &OperatorVisitor, orgs: &[OperatorsOrgView]) -> Markup {
     let columns = ["Name", "State", "Created"];
-    let rows: Vec<_> = items(orgs)
+    let rows: Vec<_> = orgs
         .iter()
-        .map(|org| {
-            let at = visitor.path(&format!("orgs/{}", text(org, "id")));
+        .map(|listed| {
+            let (created_at, org) = (&listed.org.created_at, &listed.org.org);
+            let at = visitor.path(&format!("orgs/{}", org.id));
             vec![
-                html! { a.row href=(at) { (text(org, "name")) } },
-                state(org),
-                time(text(org, "created_at")),
+                html! { a.row href=(at) { (org.name) } },
+                state(&listed.suspended_by),
+                time(created_at),
             ]
         })
         .collect();
     table("Organizations", &columns, &rows, "There is no such org.")
 }
 
-fn state(org: &Value) -> Markup {
-    let by = org["suspended_by"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let by: Vec<_> = by.iter().filter_map(Value::as_str).map(spaced).collect();
+fn state(suspended_by: &[SuspendedBy]) -> Markup {
+    let by: Vec<_> = suspended_by.iter().map(|by| spaced(by.as_str())).collect();
     match by.is_empty() {
         true => badge(Tone::Good, "active"),
         false => badge(Tone::Bad, &format!("suspended by {}", by.join(", "))),
     }
 }
 
-fn restorable(visitor: &OperatorVisitor, deleted: &Value) -> Markup {
+fn restorable(visitor: &OperatorVisitor, deleted: &[DeletedOrgView]) -> Markup {
     let columns = ["Name", "Deleted", "Gone for good", ""];
-    let rows: Vec<_> = items(deleted)
+    let rows: Vec<_> = deleted
         .iter()
         .map(|org| {
-            let restore = format!("orgs/{}/restore", text(org, "id"));
+            let restore = format!("orgs/{}/restore", org.id);
             vec![
-                html! { (text(org, "name")) },
-                time(text(org, "deleted_at")),
-                time(text(org, "purge_at")),
+                html! { (org.name) },
+                time(org.deleted_at.as_deref().unwrap_or_default()),
+                time(org.purge_at.as_deref().unwrap_or_default()),
                 button(visitor, &restore, "Restore"),
             ]
         })
@@ -118,59 +119,54 @@ pub(super) async fn show(
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
     let id = visitor.id("orgId")?;
-    let org = visitor.client.get(&format!("/operator/orgs/{id}")).await?;
-    let limited = visitor
-        .client
-        .get(&format!("/operator/orgs/{id}/limits"))
-        .await?;
+    let path = format!("/operator/orgs/{id}");
+    let org: WholeOrgView = visitor.client.get(&path).await?;
+    let limits = limits::form(&visitor, Limited::Org(id)).await?;
     let at = format!("orgs/{id}");
 
-    let partner = match org["partner_id"].as_str() {
+    let partner: Option<PartnerView> = match org.partner_id {
         Some(partner) => {
             let path = format!("/operator/partners/{partner}");
-            visitor.client.get(&path).await?
+            Some(visitor.client.get(&path).await?)
         }
-        None => Value::Null,
+        None => None,
     };
-    let retained = Edited::Retention(id).current(&visitor).await?;
-    let edit = |edited, object| edit_form(&visitor, edited, object, (Filled::With(object), None));
+    let edit = |edited, current: &Current| edit_form(&visitor, edited, current, None, None);
 
     let content = html! {
         (done(raw.as_deref()))
         div.edit {
             div {
-                (card("org", "This organization", &facts(&visitor, &org, &partner)))
-                (card("settings", "Settings", &edit(Edited::Org(id), &org)))
-                (card("retention", "Days for which data is kept", &edit(Edited::Retention(id), &retained)))
+                (card("org", "This organization", &facts(&visitor, &org, partner.as_ref())))
+                (card("settings", "Settings", &edit(Edited::Org(id), &Current::of_org(&org))))
+                (card("retention", "Days for which data is kept", &edit(Edited::Retention(id), &Current::of_retention(&org))))
                 (allowed::cards(&visitor, id).await?)
                 (danger(&visitor, &format!("{at}/delete"), "Delete", "It behaves as absent at once, and its keys end. Calls that are up finish. It can be restored for 30 days."))
             }
-            (card("limits", "Limits", &limits::form(&visitor, &format!("{at}/limits"), &limited, None)))
+            (card("limits", "Limits", &limits))
         }
     };
 
-    let name = text(&org, "name");
+    let name = &org.org.org.name;
     let heading = below(&visitor, "", "Organizations", name);
 
     Ok(page(&visitor, Section::Orgs, name, &heading, &content))
 }
 
-fn facts(visitor: &OperatorVisitor, org: &Value, partner: &Value) -> Markup {
-    let at = format!("orgs/{}", text(org, "id"));
-    let by = org["suspended_by"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let is_operators = by.iter().any(|by| by == "operator");
+fn facts(visitor: &OperatorVisitor, whole: &WholeOrgView, partner: Option<&PartnerView>) -> Markup {
+    let (created_at, org) = (&whole.org.created_at, &whole.org.org);
+    let at = format!("orgs/{}", org.id);
+    let is_operators = whole.suspended_by.contains(&SuspendedBy::Operator);
 
     html! {
         dl {
-            dt { "Id" } dd { code { (text(org, "id")) } }
-            dt { "State" } dd { (state(org)) }
-            @if !partner.is_null() {
-                dt { "Partner" } dd { a href=(visitor.path(&format!("partners/{}", text(partner, "id")))) { (text(partner, "name")) } }
+            dt { "Id" } dd { code { (org.id) } }
+            dt { "State" } dd { (state(&whole.suspended_by)) }
+            @if let Some(partner) = partner {
+                dt { "Partner" } dd { a href=(visitor.path(&format!("partners/{}", partner.id))) { (partner.name) } }
             }
-            @if let Some(external) = org["external_id"].as_str() { dt { "External id" } dd { code { (external) } } }
-            dt { "Created" } dd { (time(text(org, "created_at"))) }
+            @if let Some(external) = &org.external_id { dt { "External id" } dd { code { (external) } } }
+            dt { "Created" } dd { (time(created_at)) }
         }
         div.commands {
             (button(visitor, &format!("{at}/console"), "Open its console"))
@@ -186,14 +182,14 @@ fn facts(visitor: &OperatorVisitor, org: &Value, partner: &Value) -> Markup {
 /// `POST /operator-console`: creates an org.
 pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
-    let body = new_body(&fields::of_org(), &form.fields);
+    let body = new_body(&fields::of_org(None), &form.fields);
     match visitor
         .client
-        .send(Method::POST, "/operator/orgs", Some(&body))
+        .post::<NewOrgView>("/operator/orgs", &body)
         .await
     {
         Ok(org) => {
-            let made = visitor.path(&format!("orgs/{}?done=done", text(&org, "id")));
+            let made = visitor.path(&format!("orgs/{}?done=done", org.id));
             Ok(Redirect::to(&made).into_response())
         }
         Err(refused) => not_done(visitor, Section::Orgs, &refused, ""),
@@ -215,9 +211,7 @@ pub(super) async fn retain(form: OperatorForm) -> Result<Response, ErrorPage> {
 /// `POST /operator-console/orgs/{orgId}/limits`
 pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("orgId")?;
-    let path = format!("/operator/orgs/{id}/limits");
-    let back = format!("orgs/{id}");
-    limits::save(&form, &path, (Section::Orgs, &back)).await
+    limits::save(&form, Limited::Org(id)).await
 }
 
 /// `POST /operator-console/orgs/{orgId}/suspend`
@@ -268,10 +262,10 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     // The account that `trunkline console` uses too.
     let body = json!({"email": OPERATOR_EMAIL, "name": "Operator"});
 
-    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+    match visitor.client.post::<LinkView>(&path, &body).await {
         Ok(link) => {
             // The page's content policy lets a form lead to its own origin only: keep the path and drop the host of the link.
-            let (_, token) = text(&link, "url").split_once('?').unwrap_or_default();
+            let (_, token) = link.url().split_once('?').unwrap_or_default();
             let to = format!("{}/partner-login?{token}", visitor.base);
             Ok(Redirect::to(&to).into_response())
         }

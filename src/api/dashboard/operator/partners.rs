@@ -4,42 +4,44 @@ use axum::extract::RawQuery;
 use axum::http::Method;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::backend::{items, text};
 use super::super::document::{Tone, badge, card, copied, table, time, time_or};
-use super::super::fields::{Filled, new_body};
+use super::super::fields::new_body;
 use super::super::form_page::done;
 use super::super::forms::{Forms as _, danger};
 use super::super::page::{ErrorPage, Html};
-use super::edited::{Edited, change, edit_form, form, not_done, save, tidy};
+use super::edited::{Current, Edited, change, edit_form, form, not_done, save, tidy};
+use super::fields;
 use super::frame::{Section, below, heading, page};
+use super::limits::{self, Limited};
 use super::visitor::{OperatorForm, OperatorVisitor};
-use super::{fields, limits};
+use crate::api::control::{KeyView, Listed, NewKeyView, PartnerView};
 
 /// `GET /operator-console/partners`
 pub(super) async fn list(
     visitor: OperatorVisitor,
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
-    let partners = visitor.client.get("/operator/partners").await?;
+    let partners: Listed<PartnerView> = visitor.client.get("/operator/partners").await?;
     let columns = ["Name", "State", "Verifies numbers", "Created"];
-    let rows: Vec<_> = items(&partners)
+    let rows: Vec<_> = partners
+        .items
         .iter()
         .map(|partner| {
-            let at = visitor.path(&format!("partners/{}", text(partner, "id")));
+            let at = visitor.path(&format!("partners/{}", partner.id));
             vec![
-                html! { a.row href=(at) { (text(partner, "name")) } },
+                html! { a.row href=(at) { (partner.name) } },
                 state(partner),
-                html! { (if partner["verifies_numbers"] == true { "yes" } else { "no" }) },
-                time(text(partner, "created_at")),
+                html! { (if partner.verifies_numbers { "yes" } else { "no" }) },
+                time(&partner.created_at),
             ]
         })
         .collect();
     let content = html! {
         (done(raw.as_deref()))
         section.card aria-label="Partners" { (table("Partners", &columns, &rows, "There is no partner.")) }
-        (card("new-partner", "New partner", &form(&visitor, "partners", (&fields::of_new_partner(), Filled::Empty), "Create")))
+        (card("new-partner", "New partner", &form(&visitor, "partners", &fields::of_new_partner(), "Create")))
     };
 
     let heading = heading(
@@ -55,8 +57,8 @@ pub(super) async fn list(
     ))
 }
 
-fn state(partner: &Value) -> Markup {
-    match partner["active"] == true {
+fn state(partner: &PartnerView) -> Markup {
+    match partner.active {
         true => badge(Tone::Good, "active"),
         false => badge(Tone::Bad, "inactive"),
     }
@@ -73,9 +75,9 @@ pub(super) async fn show(
 async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPage> {
     let id = visitor.id("partnerId")?;
     let path = format!("/operator/partners/{id}");
-    let partner = visitor.client.get(&path).await?;
-    let limited = visitor.client.get(&format!("{path}/limits")).await?;
-    let keys = visitor.client.get(&format!("{path}/keys")).await?;
+    let partner: PartnerView = visitor.client.get(&path).await?;
+    let limits = limits::form(visitor, Limited::Partner(id)).await?;
+    let keys: Listed<KeyView> = visitor.client.get(&format!("{path}/keys")).await?;
     let at = format!("partners/{id}");
 
     let content = html! {
@@ -84,41 +86,41 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
             div {
                 (card("partner", "This partner", &html! {
                     dl {
-                        dt { "Id" } dd { code { (text(&partner, "id")) } }
+                        dt { "Id" } dd { code { (partner.id) } }
                         dt { "State" } dd { (state(&partner)) }
-                        dt { "Created" } dd { (time(text(&partner, "created_at"))) }
+                        dt { "Created" } dd { (time(&partner.created_at)) }
                     }
                 }))
                 (card("keys", "Keys", &html! {
-                    (key_rows(visitor, &at, &keys))
-                    (form(visitor, &format!("{at}/keys"), (&fields::of_key(), Filled::Empty), "Create a key"))
+                    (key_rows(visitor, &at, &keys.items))
+                    (form(visitor, &format!("{at}/keys"), &fields::of_key(), "Create a key"))
                 }))
                 (card("settings", "Settings", &html! {
-                    (edit_form(visitor, Edited::Partner(id), &partner, (Filled::With(&partner), None)))
+                    (edit_form(visitor, Edited::Partner(id), &Current::of_partner(&partner), None, None))
                     p.soft { "While a partner is inactive its orgs are suspended." }
                 }))
             }
-            (card("limits", "Limits", &limits::form(visitor, &format!("{at}/limits"), &limited, None)))
+            (card("limits", "Limits", &limits))
         }
     };
 
-    let name = text(&partner, "name");
+    let name = &partner.name;
     let heading = below(visitor, "partners", "Partners", name);
 
     Ok(page(visitor, Section::Partners, name, &heading, &content))
 }
 
-fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &Value) -> Markup {
+fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &[KeyView]) -> Markup {
     let columns = ["Name", "Created", "Last used", ""];
 
-    let rows: Vec<_> = items(keys)
+    let rows: Vec<_> = keys
         .iter()
         .map(|key| {
-            let revoke = format!("{at}/keys/{}/revoke", text(key, "id"));
+            let revoke = format!("{at}/keys/{}/revoke", key.id);
             vec![
-                html! { (text(key, "name")) },
-                time(text(key, "created_at")),
-                time_or(key["last_used_at"].as_str(), "never"),
+                html! { (key.name) },
+                time(&key.created_at),
+                time_or(key.last_used_at.as_deref(), "never"),
                 danger(
                     visitor,
                     &revoke,
@@ -139,11 +141,11 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
 
     match visitor
         .client
-        .send(Method::POST, "/operator/partners", Some(&body))
+        .post::<PartnerView>("/operator/partners", &body)
         .await
     {
         Ok(partner) => {
-            let made = visitor.path(&format!("partners/{}?done=done", text(&partner, "id")));
+            let made = visitor.path(&format!("partners/{}?done=done", partner.id));
             Ok(Redirect::to(&made).into_response())
         }
         Err(refused) => not_done(visitor, Section::Partners, &refused, "partners"),
@@ -159,9 +161,7 @@ pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
 /// `POST /operator-console/partners/{partnerId}/limits`
 pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("partnerId")?;
-    let path = format!("/operator/partners/{id}/limits");
-    let back = format!("partners/{id}");
-    limits::save(&form, &path, (Section::Partners, &back)).await
+    limits::save(&form, Limited::Partner(id)).await
 }
 
 /// `POST /operator-console/partners/{partnerId}/keys`: makes a key and shows it once.
@@ -174,12 +174,12 @@ pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage
         name => json!({"name": name}),
     };
 
-    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+    match visitor.client.post::<NewKeyView>(&path, &body).await {
         Ok(made) => {
             let said = html! {
                 div.banner.good role="status" {
                     p { strong { "This is the new key." } " It is shown this once: copy it now." }
-                    (copied("new-key", text(&made, "partner_key")))
+                    (copied("new-key", &made.partner_key))
                 }
             };
             Ok(shown(visitor, &said).await?.into_response())
