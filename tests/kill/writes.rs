@@ -408,8 +408,27 @@ impl Client<'_> {
         Ok(body)
     }
 
-    /// Returns status and body of the answer.
+    /// Returns status and body of the answer. A request for which the database of a busy machine has no time is sent again, as a client does.
     fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), Unanswered> {
+        const ATTEMPTS: usize = 20;
+        for attempt in 1.. {
+            let (status, body) = self.ask_once(method, path, body)?;
+            if status == 503 && attempt < ATTEMPTS {
+                continue;
+            }
+            // The attempt that was answered 503 may have had its effect.
+            let is_gone = method == "DELETE" && status == 404 && attempt > 1;
+            return Ok((if is_gone { 200 } else { status }, body));
+        }
+        unreachable!("the loop returns")
+    }
+
+    fn ask_once(
         &self,
         method: &str,
         path: &str,
