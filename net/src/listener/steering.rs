@@ -4,7 +4,8 @@
 //! Left to itself the kernel chooses by addresses. It gives a message of a call to the shard of that call by chance only, and the other shard
 //! has to copy the message, pass it on and wake its owner. Our tokens name the slot, and so the shard: the program looks for the branch of a
 //! response and for the To-tag of a request. What it doesn't find, such as a new INVITE, goes where the kernel would have put it. A wrong
-//! choice costs a message passed on, nothing else: the program need not understand SIP, and trusts nothing.
+//! choice costs a message passed on, nothing else: the program need not understand SIP, and trusts nothing. Any sender can aim at one shard by it,
+//! as each sender's address always did.
 //!
 //! The language has no loops, so each position is compared by instructions of its own.
 #![expect(
