@@ -66,11 +66,6 @@ const MAC: usize = 8;
 const SIGNED: usize = NODE + SLOT + BITS;
 const MINTED: usize = SIGNED + MAC;
 
-/// Positions of the slot's digits in a token. They are hexadecimal and small.
-pub const SLOT_DIGITS: std::ops::Range<usize> = NODE..NODE + SLOT;
-/// Octets of a token: a tag, a Call-ID, or what follows a branch's magic cookie.
-pub const TOKEN_LENGTH: usize = MINTED;
-
 /// The part of a branch's random octets that holds the hash of [`LoopKey`].
 const LOOP_HASH: u64 = 0xffff_ffff;
 
@@ -118,8 +113,8 @@ pub struct Returned {
     pub is_loop: bool,
 }
 
-/// The magic cookie of RFC 3261 §8.1.1.7, with which a branch begins.
-pub const BRANCH_COOKIE: &[u8] = b"z9hG4bK";
+/// The magic cookie of RFC 3261 §8.1.1.7.
+const COOKIE: &[u8] = b"z9hG4bK";
 
 /// A From- or To-tag of ours: 29 lower-case hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
@@ -131,7 +126,7 @@ pub struct CallId([u8; MINTED]);
 
 /// A Via branch of ours: the magic cookie and 29 lower-case hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
-pub struct Branch([u8; BRANCH_COOKIE.len() + MINTED]);
+pub struct Branch([u8; COOKIE.len() + MINTED]);
 
 impl Tag {
     /// The random part.
@@ -240,15 +235,15 @@ impl Minter {
 
     /// The branch of this node with that slot and random part.
     pub fn branch_of(&self, slot: Slot, bits: u64) -> Branch {
-        let mut branch = [0; BRANCH_COOKIE.len() + MINTED];
-        branch[..BRANCH_COOKIE.len()].copy_from_slice(BRANCH_COOKIE);
-        branch[BRANCH_COOKIE.len()..].copy_from_slice(&self.mint(Domain::Branch, slot, bits));
+        let mut branch = [0; COOKIE.len() + MINTED];
+        branch[..COOKIE.len()].copy_from_slice(COOKIE);
+        branch[COOKIE.len()..].copy_from_slice(&self.mint(Domain::Branch, slot, bits));
         Branch(branch)
     }
 
     /// Returns the content of a branch; `None` unless it was minted under our secret.
     pub fn read_branch(&self, branch: &[u8]) -> Option<TagKey> {
-        self.read(Domain::Branch, branch.strip_prefix(BRANCH_COOKIE)?)
+        self.read(Domain::Branch, branch.strip_prefix(COOKIE)?)
     }
 
     /// A new Call-ID; [`Minter::slot_of_call_id`] returns `slot` for it.
@@ -511,7 +506,7 @@ mod tests {
     #[test]
     fn a_token_serves_one_purpose() {
         let tag = minter(3).tag(slot(9), &mut entropy());
-        assert_eq!(minter(3).read_branch(&[BRANCH_COOKIE, &tag].concat()), None);
+        assert_eq!(minter(3).read_branch(&[COOKIE, &tag].concat()), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
-use trunkline_net::listener::{steering, tcp, udp};
+use trunkline_net::listener::{tcp, udp};
 use trunkline_sip::flow::Transport;
 
 use super::Failure;
@@ -70,15 +70,7 @@ fn bind(listener: &Listener, shards: usize) -> io::Result<BoundListener> {
 fn shared_udp(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     // The socket is closed again with this statement. Its address names the port that the system has chosen for port 0.
     let alone = udp::bind(address, false)?.local_addr()?;
-    let sockets: Vec<_> = (0..shards.max(1))
-        .map(|_| udp::bind(alone, true))
-        .collect::<io::Result<_>>()?;
-
-    // Without it shards pass messages on to each other, which costs CPU and nothing else.
-    if sockets.len() > 1 {
-        let _ = steering::steer(&sockets);
-    }
-    Ok(sockets)
+    (0..shards.max(1)).map(|_| udp::bind(alone, true)).collect()
 }
 
 /// Address at which this machine reaches one of its listeners.

@@ -103,7 +103,6 @@ const KEPT_IN: [(&str, &[&str], &str); 5] = [
         &[
             "src/memory.rs",
             "net/src/listener/mmsg.rs",
-            "net/src/listener/steering.rs",
             "net/src/listener/tcp_info.rs",
             "bench/src/kernel.rs",
         ],

@@ -12,7 +12,6 @@ mod mmsg;
 mod outbox;
 mod send_error;
 mod sip_identity;
-pub mod steering;
 mod stream;
 pub mod tcp;
 mod tcp_info;
