@@ -52,6 +52,11 @@ pub fn import(
     let mut summary = match read::format(&mut input)? {
         Format::Flow => flow_again(input, &mut counted)?,
         Format::Text => text(input, &mut counted)?,
+        Format::Hex => {
+            let mut sieve = Sieve::default();
+            sieve.packet(&read::hex(input)?)?;
+            sieve.finish(&mut counted)?
+        }
         Format::Packets => packets(input, &mut counted)?,
     };
 

@@ -69,7 +69,9 @@ pub enum CaptureFault {
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The first octets are of no known format.
-    #[error("it is neither pcap, pcapng, sngrep or HEP text, nor a trunkline flow")]
+    #[error(
+        "it is neither pcap, pcapng, a hex dump of a frame, sngrep or HEP text, nor a trunkline flow"
+    )]
     UnknownFormat,
     /// Compressed files are recognised, not unpacked.
     #[error("it is compressed ({0}): unpack it first")]

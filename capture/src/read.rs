@@ -1,4 +1,4 @@
-//! File formats: pcap (micro- and nanoseconds, either byte order) and pcapng (several sections and interfaces).
+//! File formats: pcap (micro- and nanoseconds, either byte order), pcapng (several sections and interfaces), and a hex dump of one frame.
 //! Streaming: one packet is in memory at a time. Knows nothing of a packet's content.
 //!
 //! These are our own readers because pcap-file 3.0-rc1 doesn't read the records of the modified pcap format (`0xa1b2cd34`), and holds 8 MB
@@ -12,6 +12,8 @@ use super::CaptureFault;
 const MAX_PACKET: u32 = 1 << 20;
 /// Most interfaces of one pcapng section.
 const MAX_INTERFACES: usize = 4_096;
+/// Link types, as tcpdump.org lists them.
+const ETHERNET: u32 = 1;
 
 /// One packet of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +35,8 @@ pub enum Format {
     Packets,
     /// A flow.
     Flow,
+    /// Hexadecimal digits of one frame.
+    Hex,
     /// Perhaps text with messages in it.
     Text,
 }
@@ -61,6 +65,12 @@ pub fn format(input: &mut impl BufRead) -> Result<Format, CaptureFault> {
     }
 
     let sample = &head[..head.len().min(512)];
+    let is_hex = |octet: &u8| octet.is_ascii_hexdigit() || octet.is_ascii_whitespace();
+    // 28 digits are an Ethernet header. Fewer could be a word of a text.
+    if sample.len() >= 28 && sample.iter().all(is_hex) {
+        return Ok(Format::Hex);
+    }
+
     if sample.is_empty() || sample.contains(&0) {
         return Err(CaptureFault::UnknownFormat);
     }
@@ -73,6 +83,38 @@ fn is_packets(first: [u8; 4]) -> bool {
         || [u32::from_be_bytes(first), u32::from_le_bytes(first)]
             .iter()
             .any(|magic| Resolution::of_magic(*magic).is_some())
+}
+
+/// Reads the frame of a hex dump.
+///
+/// # Errors
+/// The digits don't form whole octets, or there are too many.
+pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
+    let mut text = Vec::new();
+    input
+        .by_ref()
+        .take(u64::from(MAX_PACKET) * 2 + 1)
+        .read_to_end(&mut text)?;
+    text.retain(|octet| !octet.is_ascii_whitespace());
+    let digit = |octet: u8| char::from(octet).to_digit(16);
+
+    let octets: Option<Vec<u8>> = text
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
+            _ => None,
+        })
+        .collect();
+
+    let octets = octets
+        .filter(|octets| octets.len() <= MAX_PACKET as usize)
+        .ok_or_else(|| CaptureFault::Damaged("its digits are not those of a frame".to_owned()))?;
+    Ok(Packet {
+        at: 0,
+        link: ETHERNET,
+        octets,
+        is_cut: false,
+    })
 }
 
 /// Unit of the fraction of a second.
