@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::call_rows::{FollowedCall, decision_row};
-use super::event_stream::{EventSelection, OF_CALLS};
+use super::event_stream::EventSelection;
 use super::follow::{FollowFormat, FollowedLines, Within, follow};
 use super::names::{self, List};
 use super::session::{Intent, Session};
@@ -58,10 +58,7 @@ async fn follow_call(
         None => names::last(session, &calls).await?,
     };
 
-    let selection = EventSelection {
-        types: Some(OF_CALLS.to_owned()),
-        since: None,
-    };
+    let selection = EventSelection::of_calls(None);
     let mut steps = CallSteps {
         call: FollowedCall::new(Arc::clone(session), id),
         is_json,

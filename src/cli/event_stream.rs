@@ -15,7 +15,7 @@ use super::Failure;
 use super::session::{Refusal, Session, encoded};
 
 /// Types of events about calls.
-pub(super) const OF_CALLS: &str =
+const OF_CALLS: &str =
     "call.started,call.ringing,call.answered,call.ended,call.refused,transfer.updated";
 /// Pause before a broken stream is opened again, and the longest `Retry-After` that is followed.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -35,6 +35,16 @@ pub(super) struct EventSelection {
     pub(super) types: Option<String>,
     /// Id of the event after which the stream begins; `0` begins with the oldest that is kept.
     pub(super) since: Option<String>,
+}
+
+impl EventSelection {
+    /// Events about calls, after the event of this id.
+    pub(super) fn of_calls(since: Option<String>) -> Self {
+        Self {
+            types: Some(OF_CALLS.to_owned()),
+            since,
+        }
+    }
 }
 
 /// Change of the stream, or an event of it.
@@ -287,10 +297,7 @@ mod tests {
     async fn a_feed_goes_on_after_the_last_event_and_ends_with_a_refusal() {
         let session = Session::on(Router::new().route("/phone/events", get(three_events)));
         let (sender, mut receiver) = mpsc::channel(WAITING);
-        let selection = EventSelection {
-            types: Some(OF_CALLS.to_owned()),
-            since: None,
-        };
+        let selection = EventSelection::of_calls(None);
         follow(&session, selection, &sender, Duration::ZERO).await;
         drop(sender);
 

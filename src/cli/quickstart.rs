@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
 use super::call_rows::CallRows;
-use super::event_stream::{EventSelection, OF_CALLS};
+use super::event_stream::EventSelection;
 use super::follow::{Within, follow};
 use super::serve::{self, PublicAddresses};
 use super::session::{Session, running_sip};
@@ -132,11 +132,9 @@ impl Command {
 /// Events of calls from now on. They are chosen before the text is printed, since its reader may call as soon as it is there.
 async fn later_events(store: &Store, org: Uuid) -> Result<EventSelection, Failure> {
     let newest = store.read(move |tx| events::newest(tx, org)).await?;
-    Ok(EventSelection {
-        types: Some(OF_CALLS.to_owned()),
-        // An org without events yet: all.
-        since: Some(newest.map_or_else(|| "0".to_owned(), |id| id.to_string())),
-    })
+    // An org without events yet: all.
+    let since = newest.map_or_else(|| "0".to_owned(), |id| id.to_string());
+    Ok(EventSelection::of_calls(Some(since)))
 }
 
 /// Prints the org's calls, a row for each step.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::event_stream::{EventSelection, OF_CALLS};
+use super::event_stream::EventSelection;
 use super::follow::{FollowFormat, Within, follow, print_once};
 use super::names::{self, List};
 use super::output::print;
@@ -140,10 +140,7 @@ impl Command {
         if self.once {
             return print_once(format).await;
         }
-        let selection = EventSelection {
-            types: Some(OF_CALLS.to_owned()),
-            since: None,
-        };
+        let selection = EventSelection::of_calls(None);
         follow(session, selection, None, format, Within::Command).await
     }
 

@@ -21,7 +21,7 @@ use super::save;
 use super::state::{Action, Connection, State};
 use super::view::draw;
 use crate::cli::Failure;
-use crate::cli::event_stream::{EventSelection, Feed, News, OF_CALLS};
+use crate::cli::event_stream::{EventSelection, Feed, News};
 use crate::cli::names::{self, List};
 use crate::cli::session::{NOT_TRUNKLINE, Refusal, Session};
 
@@ -71,11 +71,7 @@ pub(super) async fn run(
         requests: Requests::default(),
         refresh: interval(REFRESH),
     };
-    let selection = EventSelection {
-        types: Some(OF_CALLS.to_owned()),
-        since: None,
-    };
-    let mut feed = Feed::start(Arc::clone(session), selection);
+    let mut feed = Feed::start(Arc::clone(session), EventSelection::of_calls(None));
     let outcome = screen.run(&mut terminal, &mut feed).await;
     // Before anything is waited for: the person gets the terminal back at once, and a failure is printed on it.
     ratatui::restore();
