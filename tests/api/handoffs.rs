@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{NewHandoff, Reason, handoffs};
 use uuid::Uuid;
 
-use crate::test_api::{Tenant, TestApi, all_lack, done, pass, walk};
+use crate::test_api::{Tenant, TestApi, all_lack, done, pass, until_taken, walk};
 
 const EVENTS: &str = "/handoff-analytics/events";
 
@@ -298,15 +298,9 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
 async fn many_at_one_moment_are_all_listed() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
-    // A busy machine may have no connection to the database for all of them in time: as a client does, each then tries again.
     let report = async |at: usize| {
         let body = json!({"session_id": at.to_string()});
-        loop {
-            let answer = api.post(EVENTS, &tenant.token, body.clone()).await;
-            if answer.status != 503 {
-                return answer;
-            }
-        }
+        until_taken(async || api.post(EVENTS, &tenant.token, body.clone()).await).await
     };
     let made = api.at_once(60, report).await;
     for answer in &made {

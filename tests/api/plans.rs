@@ -20,7 +20,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::openapi::document;
-use crate::test_api::{Answer, TestApi};
+use crate::test_api::{TestApi, until_taken};
 use crate::test_db::{Beside, TestDb};
 use crate::test_org::{Asker, Of, TestOrg, rows};
 
@@ -147,18 +147,6 @@ async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
 
     api.state.write_uses().await;
     statements.take()
-}
-
-/// Sends a request, again while the database of a busy machine has no time for it.
-async fn until_taken(ask: impl AsyncFn() -> Answer) -> Answer {
-    const ATTEMPTS: usize = 20;
-    for _ in 1..ATTEMPTS {
-        let answer = ask().await;
-        if answer.status != 503 {
-            return answer;
-        }
-    }
-    ask().await
 }
 
 /// Requests the list with each of its query parameters by itself, as its owner.

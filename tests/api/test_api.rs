@@ -80,6 +80,18 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
+/// Sends a request, again while the database of a busy machine has no time for it.
+pub(crate) async fn until_taken(ask: impl AsyncFn() -> Answer) -> Answer {
+    const ATTEMPTS: usize = 20;
+    for _ in 1..ATTEMPTS {
+        let answer = ask().await;
+        if answer.status != 503 {
+            return answer;
+        }
+    }
+    ask().await
+}
+
 impl TestApi {
     pub(crate) async fn new() -> Self {
         Self::with("").await
