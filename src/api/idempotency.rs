@@ -496,7 +496,7 @@ fn replayed(kept: &StoredAnswer) -> Response {
     };
     let headers = response.headers_mut();
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
-    // Whoever asks again may go on with `If-Match`, as after the first answer: it has the object as it was made.
+    // A client that repeats its request can go on with `If-Match`, as after the first answer: the body is the object as it was made.
     let etag = kept.etag.as_deref().map(HeaderValue::from_str);
     if let Some(Ok(etag)) = etag {
         headers.insert(header::ETAG, etag);

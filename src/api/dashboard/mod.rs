@@ -101,7 +101,7 @@ pub(super) fn router() -> Routes {
 }
 
 fn of_org() -> Routes {
-    Routes::new()
+    let routes = Routes::new()
         .route("/", get(overview::show))
         .route("/live", get(live::show))
         .route("/live/events", get(live::events))
@@ -121,7 +121,9 @@ fn of_org() -> Routes {
         .route("/phone/call", get(phone_call::open))
         .route("/phone/calls/{call_id}/events", get(phone::events))
         .route("/choices/{kind}", get(choice::show))
-        .route("/route-test", get(route_test::show))
+        .route("/route-test", get(route_test::show));
+
+    let routes = routes
         .route("/trunk", get(trunk::show).post(trunk::update))
         .route("/trunk/events", get(trunk::events))
         .route("/trunk/create", post(trunk::create))
@@ -143,7 +145,9 @@ fn of_org() -> Routes {
         .route(
             "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
             post(webhooks::redeliver),
-        )
+        );
+
+    routes
         .route("/keys", get(keys::show).post(keys::create))
         .route("/keys/{api_key_id}/revoke", post(keys::revoke))
         .route("/keys/bot-token", post(bot_token::create))

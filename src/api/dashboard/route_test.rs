@@ -110,7 +110,7 @@ pub(super) async fn show(
                 (form_of(&changeable, None, unreplayed.as_ref()))
                 div.go { button type="submit" { "Route last week's calls again" } }
             }
-            div { @if let Some(replayed) = &replayed { (card("moved", "Last week's calls", &elsewhere(&visitor, replayed, &names))) } }
+            div { @if let Some(replayed) = &replayed { (card("moved", "Last week's calls", &moved_calls(&visitor, replayed, &names))) } }
         }
     };
 
@@ -207,7 +207,7 @@ async fn replay(
 }
 
 /// Calls that would have gone to another agent, each with both.
-fn elsewhere(visitor: &Visitor, replayed: &ReplayView, names: &Names) -> Markup {
+fn moved_calls(visitor: &Visitor, replayed: &ReplayView, names: &Names) -> Markup {
     let columns = ["Call", "From", "To", "Went to", "Would go to"];
 
     let rows: Vec<_> = replayed

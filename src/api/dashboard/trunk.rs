@@ -271,6 +271,12 @@ fn examined(report: &Report) -> Markup {
 }
 
 fn fields(trunk: &InboundTrunkView) -> Vec<Field> {
+    let ways = choices(&[
+        ("refer", "Ask the phone system (REFER)"),
+        ("bridge", "Call the destination from here"),
+        ("auto", "The way that is safe for the caller"),
+    ]);
+
     vec![
         Field::new("name", "Name", Input::Text).holds(&*trunk.name),
         Field::new("phone_numbers", "Numbers", Input::Lines)
@@ -285,16 +291,7 @@ fn fields(trunk: &InboundTrunkView) -> Vec<Field> {
         Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
             .holds(trunk.max_concurrent_calls)
             .help("Empty: no limit of its own."),
-        Field::new(
-            "transfer_way",
-            "Transfers",
-            Input::Select(choices(&[
-                ("refer", "Ask the phone system (REFER)"),
-                ("bridge", "Call the destination from here"),
-                ("auto", "The way that is safe for the caller"),
-            ])),
-        )
-        .holds(trunk.transfer_way.as_str()),
+        Field::new("transfer_way", "Transfers", Input::Select(ways)).holds(trunk.transfer_way.as_str()),
         Field::new("bridge_when_refer_fails", "Call the destination from here if REFER fails", Input::Check)
             .holds(trunk.bridge_when_refer_fails),
         Field::new("krisp_enabled", "Noise suppression", Input::Check)
