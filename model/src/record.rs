@@ -205,7 +205,7 @@ pub struct Ended {
 
 /// One fact of a call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(tag = "fact", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Fact {
     /// The call began.
     Started(std::sync::Arc<Started>),

@@ -379,11 +379,15 @@ fn org_of(line: &[u8]) -> Option<Uuid> {
     struct OfOrg {
         org: Uuid,
     }
-    serde_json::from_slice::<OfOrg>(line).ok().map(|of| of.org)
+    // A fact is an object within one whose only key is its kind.
+    let fact: HashMap<String, OfOrg> = serde_json::from_slice(line).ok()?;
+    fact.into_values().next().map(|of| of.org)
 }
 
 #[cfg(test)]
 mod tests {
+    use trunkline_model::record::Fact;
+
     use super::*;
 
     fn erasure(id: u128, org: u128, partner: Option<u128>) -> WaitingErasure {
@@ -392,6 +396,19 @@ mod tests {
             org_id: Uuid::from_u128(org),
             partner_id: partner.map(Uuid::from_u128),
         }
+    }
+
+    #[test]
+    fn a_journal_line_names_its_org() {
+        let org = Uuid::from_u128(7);
+        let fact = Fact::Held {
+            call: Uuid::from_u128(1),
+            org,
+            held: true,
+        };
+        let line = serde_json::to_vec(&fact).unwrap();
+        assert_eq!(org_of(&line), Some(org));
+        assert_eq!(org_of(&line[..line.len() / 2]), None, "a torn one");
     }
 
     /// However long those of one org or partner take.

@@ -1,6 +1,6 @@
 //! Files of the journal: their names, and what a new run finds of them.
 //!
-//! `0000000000000007.node1.boot42.facts1`: the first number orders the files, node and boot name the run whose calls the facts are about, and
+//! `0000000000000007.node1.boot42.facts2`: the first number orders the files, node and boot name the run whose calls the facts are about, and
 //! the last number is the format of the facts.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use super::frame::{Piece, Pieces};
 use super::position::Origin;
 
 /// Format of the facts in a segment, the last part of its name. Raise it with any change that makes written facts unreadable.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Last part of the name of all segments, without a format in those of builds from before 0.1.0.
 const FACTS: &str = "facts";
 
@@ -216,18 +216,18 @@ mod tests {
         let path = segment.path(Path::new("/j"));
         assert_eq!(
             path.to_str(),
-            Some("/j/0000000000000007.node1.boot42.facts1")
+            Some("/j/0000000000000007.node1.boot42.facts2")
         );
 
         let cases = [
-            ("0000000000000007.node1.boot42.facts1", Some(segment)),
+            ("0000000000000007.node1.boot42.facts2", Some(segment)),
             ("lock", None),
-            ("0000000000000007.node1.facts1", None),
-            ("0000000000000007.node1.boot42.more.facts1", None),
-            ("0000000000000007.node256.boot42.facts1", None),
-            ("x.node1.boot42.facts1", None),
+            ("0000000000000007.node1.facts2", None),
+            ("0000000000000007.node1.boot42.more.facts2", None),
+            ("0000000000000007.node256.boot42.facts2", None),
+            ("x.node1.boot42.facts2", None),
             ("0000000000000007.node1.boot42.facts", None),
-            ("0000000000000007.node1.boot42.facts2", None),
+            ("0000000000000007.node1.boot42.facts1", None),
         ];
         for (name, expected) in cases {
             assert_eq!(Segment::read_name(name), expected, "{name}");

@@ -288,7 +288,7 @@ async fn facts_of_another_format_stay_and_empty_segments_go() {
     for (name, writer) in [
         ("0000000000000007.node1.boot42.facts", "build c486631c"),
         (
-            "0000000000000007.node1.boot42.facts2",
+            "0000000000000007.node1.boot42.facts1",
             "the version that wrote it",
         ),
     ] {
