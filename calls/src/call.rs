@@ -19,20 +19,20 @@ mod turns;
 use trunkline_model::record::Direction;
 use uuid::Uuid;
 
-use super::bridge::Bridge;
-use super::call_status::CallStatus;
-use super::destination_route::DestinationRoute;
-use super::dialog_proof::DialogProof;
-use super::holding::Holding;
-use super::ids::CallRef;
-use super::joining::Joining;
-use super::leg::Leg;
-use super::lifetime::Lifetime;
-use super::limits::Permit;
-use super::outbound::Outbound;
-use super::privacy::CallerIdentity;
-use super::relay::Relay;
-use super::transfer::LastTransfer;
+use crate::dial::outbound::Outbound;
+use crate::features::destination_route::DestinationRoute;
+use crate::features::holding::Holding;
+use crate::features::joining::Joining;
+use crate::features::transfer::LastTransfer;
+use crate::inbound::dialog_proof::DialogProof;
+use crate::inbound::lifetime::Lifetime;
+use crate::inbound::relay::Relay;
+use crate::leg::Leg;
+use crate::leg::bridge::Bridge;
+use crate::leg::call_status::CallStatus;
+use crate::limits::Permit;
+use crate::parts::ids::CallRef;
+use crate::parts::privacy::CallerIdentity;
 
 /// One call.
 #[derive(Debug)]

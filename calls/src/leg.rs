@@ -3,12 +3,29 @@
 mod accept;
 mod ack;
 mod active;
+pub(crate) mod bot_state;
+pub(crate) mod bridge;
+pub(crate) mod call_end;
+pub(crate) mod call_status;
+pub(crate) mod callee;
+pub(crate) mod delayed_ack;
+pub(crate) mod dial;
 mod legs;
+pub(crate) mod media_profile;
+pub(crate) mod media_rules;
+pub(crate) mod own_request;
+pub(crate) mod peer_liveness;
+pub(crate) mod provisional_relay;
 mod replacing;
+pub(crate) mod requests;
+pub(crate) mod runtime_chain;
+pub(crate) mod runtime_invite;
 mod send;
 mod state;
 #[cfg(test)]
 mod tests;
+pub(crate) mod uas_invite;
+pub(crate) mod unacceptable_body;
 
 pub(crate) use ack::Ack;
 pub(crate) use active::{ActiveLeg, Lost};
@@ -29,21 +46,21 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::allowance::RequestAllowance;
-use super::bot_state::Bot;
-use super::bye::ByeContent;
-use super::context::{Cx, allows, lacks_refer};
-use super::credentials::LegCredentials;
-use super::dial::Dialing;
-use super::ids::LegId;
-use super::known_addresses::KnownAddresses;
-use super::media_rules::MediaRules;
-use super::origin::{Origin, OwnOrigin, origin_line, sdp_session};
-use super::pbx::Pbx;
-use super::provisional_relay::Reliability;
-use super::role::LegRole;
-use super::spoken_code::SpokenCode;
-use super::uas_invite::UasInvite;
+use crate::core::context::{Cx, allows, lacks_refer};
+use crate::leg::bot_state::Bot;
+use crate::leg::dial::Dialing;
+use crate::leg::media_rules::MediaRules;
+use crate::leg::provisional_relay::Reliability;
+use crate::leg::uas_invite::UasInvite;
+use crate::limits::allowance::RequestAllowance;
+use crate::parts::bye::ByeContent;
+use crate::parts::ids::LegId;
+use crate::parts::origin::{Origin, OwnOrigin, origin_line, sdp_session};
+use crate::parts::pbx::Pbx;
+use crate::parts::role::LegRole;
+use crate::parts::spoken_code::SpokenCode;
+use crate::trust::credentials::LegCredentials;
+use crate::trust::known_addresses::KnownAddresses;
 
 /// A leg of a call.
 #[derive(Debug)]

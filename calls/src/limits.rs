@@ -1,5 +1,11 @@
 //! Limits on the calls of an agent, an org, a trunk and this node, and shares of the node: permits, released by drop.
 
+pub(crate) mod allowance;
+pub(crate) mod attempt_counter;
+pub mod outbound_limits;
+pub(crate) mod refusal_records;
+pub(crate) mod unproven_calls;
+
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -10,10 +16,10 @@ use trunkline_bounds::{Holder, NoShare, Share, SharedIdTable, Shares};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::ids::DEPLOYMENT;
-use super::refusal::Reason;
-use super::refusal_records::RefusalRecords;
-use super::unproven_calls::UnprovenCalls;
+use crate::limits::refusal_records::RefusalRecords;
+use crate::limits::unproven_calls::UnprovenCalls;
+use crate::parts::ids::DEPLOYMENT;
+use crate::parts::refusal::Reason;
 
 /// Calls, and set-ups a second, that are the least share of an org or a partner.
 const LEAST: u32 = 20;

@@ -12,15 +12,15 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::bridge::Bridge;
-use super::call_status::CallStatus;
-use super::context::{Core, Cx};
-use super::ids::CallTimer;
-use super::leg::{ActiveLeg, Leg, LegPeer, LegState, Lost, NewRequest, SipPeer};
-use super::own_request::{Pending, Purpose, RequestKind};
-use super::peer_liveness::{LivenessProbe, ProbeMethods, ProbeRefusal};
-use super::refusal::Reason;
-use super::reply::{PAUSE, Reply};
+use crate::core::context::{Core, Cx};
+use crate::leg::bridge::Bridge;
+use crate::leg::call_status::CallStatus;
+use crate::leg::own_request::{Pending, Purpose, RequestKind};
+use crate::leg::peer_liveness::{LivenessProbe, ProbeMethods, ProbeRefusal};
+use crate::leg::{ActiveLeg, Leg, LegPeer, LegState, Lost, NewRequest, SipPeer};
+use crate::parts::ids::CallTimer;
+use crate::parts::refusal::Reason;
+use crate::parts::reply::{PAUSE, Reply};
 
 /// Time over which probes are spread to legs that share a peer taken for dead.
 const SPREAD_MS: u64 = 2_000;

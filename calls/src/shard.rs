@@ -25,13 +25,13 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::attempt_counter::AttemptCounter;
-use super::call::Call;
-use super::context::{Core, Cx};
-use super::effect::Effect;
-use super::ids::{CallKey, key_of};
-use super::outbound::Outbound;
-use super::refusal::Reason;
+use crate::call::Call;
+use crate::core::context::{Core, Cx};
+use crate::core::effect::Effect;
+use crate::dial::outbound::Outbound;
+use crate::limits::attempt_counter::AttemptCounter;
+use crate::parts::ids::{CallKey, key_of};
+use crate::parts::refusal::Reason;
 
 /// Bound on stored lost connections, after which the calls are searched for them.
 const MAX_LOST: usize = 1_024;

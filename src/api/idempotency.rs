@@ -513,7 +513,7 @@ mod tests {
     use axum::routing::post;
     use tempfile::TempDir;
     use tower::ServiceExt as _;
-    use trunkline_calls::live::LiveCalls;
+    use trunkline_calls::core::live::LiveCalls;
     use trunkline_model::settings::Runtime;
     use trunkline_sip::moment::Moment;
     use trunkline_store::{Options, Store};

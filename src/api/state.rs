@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use trunkline_calls::live::LiveCalls;
-use trunkline_calls::token::SessionTokens;
+use trunkline_calls::core::live::LiveCalls;
+use trunkline_calls::trust::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{DefaultLimits, Error, RetentionDays, Store, Tx};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_net::listener::tls::Security;
 use trunkline_net::tls::Certificate;
 use trunkline_store::Store;

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tower_service::Service as _;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_net::tls;
 use trunkline_store::Store;
 use uuid::Uuid;

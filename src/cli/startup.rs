@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::RootCertStore;
-use trunkline_calls::outbound_limits::DAY;
+use trunkline_calls::limits::outbound_limits::DAY;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;

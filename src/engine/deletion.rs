@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior};
 use trunkline_calls::HangUpRequester;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
 use uuid::Uuid;

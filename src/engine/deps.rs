@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime;
 use tokio::sync::watch;
 use trunkline_bounds::Descriptors;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_model::record::Fact;
 use trunkline_net::listener::tls::Security;
 use trunkline_sip::moment::Moment;

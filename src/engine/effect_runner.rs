@@ -10,11 +10,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_bounds::NoShare;
-use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound::PlacedCall;
+use trunkline_calls::core::live::LiveCalls;
+use trunkline_calls::dial::outbound::PlacedCall;
+use trunkline_calls::media::verification::SpokenCode;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
-use trunkline_calls::verification::SpokenCode;
 use trunkline_calls::{
     AuthFailure, CallKey, Calls, ChallengeReport, Effect, HangUpRequester, UnknownUser,
 };

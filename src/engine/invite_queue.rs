@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use slab::Slab;
-use trunkline_calls::admission::{InviteLane, SourceGroup};
+use trunkline_calls::inbound::admission::{InviteLane, SourceGroup};
 use trunkline_sip::endpoint::InviteKey;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;

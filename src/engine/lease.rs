@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_store::journal::Origin;
 use trunkline_store::{Renewal, Store, lost, nodes};
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use trunkline_calls::target::UnresolvedTarget;
+use trunkline_calls::parts::target::UnresolvedTarget;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::dialog::sdp::IpVersion;
 use trunkline_sip::flow::Transport;

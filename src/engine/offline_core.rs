@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_calls::bot::{BotFailure, BotFault};
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_calls::limits::Limits;
-use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound_limits::OutboundLimits;
+use trunkline_calls::limits::outbound_limits::OutboundLimits;
+use trunkline_calls::media::bot::{BotFailure, BotFault};
+use trunkline_calls::parts::target::{Target, UnresolvedTarget};
 use trunkline_calls::registrar::Registrar;
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_calls::target::{Target, UnresolvedTarget};
 use trunkline_calls::{Calls, Core, Effect, Reason};
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::record::Fact;

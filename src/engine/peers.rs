@@ -10,13 +10,13 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use trunkline_calls::health::{Health, ProbedPeer, probe_uri};
+use trunkline_calls::core::health::{Health, ProbedPeer, probe_uri};
+use trunkline_calls::parts::target::{self, DialTarget, Target};
 use trunkline_calls::peers::registrations::{
     RegistrationChange, RegistrationChangeKind, Registrations,
 };
 use trunkline_calls::peers::{Config, OptionsBatch, Peers};
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_calls::target::{self, DialTarget, Target};
 use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;

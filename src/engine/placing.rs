@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trunkline_calls::Reason;
-use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
-use trunkline_calls::outbound_limits::OutboundRefusal;
+use trunkline_calls::dial::outbound::{NewOutboundCall, PlacedCall};
+use trunkline_calls::limits::outbound_limits::OutboundRefusal;
 use trunkline_sip::slot::Slot;
 
 /// Answer to the requester of a call.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
 use trunkline_store::{Conflict, Store, idempotency, lost, nodes};

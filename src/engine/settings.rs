@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_calls::outbound_limits::OutboundBounds;
+use trunkline_calls::limits::outbound_limits::OutboundBounds;
+use trunkline_calls::parts::target;
 use trunkline_calls::registrar;
-use trunkline_calls::target;
-use trunkline_calls::token::SessionTokens;
+use trunkline_calls::trust::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::reserved::ReservedPeers;

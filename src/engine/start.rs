@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trunkline_bounds::Shares;
 use trunkline_calls::limits::Limits;
-use trunkline_calls::outbound_limits::OutboundLimits;
+use trunkline_calls::limits::outbound_limits::OutboundLimits;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::registrar::{self, Registrar};
 use trunkline_calls::{self as calls, CallKey, Calls, Core, ProvenSources};

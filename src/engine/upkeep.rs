@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_sip::auth::NonceWindow;
 use trunkline_store::Store;
 

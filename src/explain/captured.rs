@@ -12,7 +12,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 use trunkline_store::InboundTrunk;
 
 use trunkline_calls::HeaderPrefix;
-use trunkline_calls::admission::facts_of;
+use trunkline_calls::inbound::admission::facts_of;
 
 /// Call in a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use trunkline_routing::{Country, numbers};
 
 use super::finding::Finding;
 use trunkline_calls::is_private;
-pub use trunkline_calls::pbx::Pbx;
+pub use trunkline_calls::parts::pbx::Pbx;
 
 /// Check of the codecs in an offer.
 pub const CODECS: &str = "codecs";

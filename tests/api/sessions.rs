@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline_calls::token::SessionTokens;
+use trunkline_calls::trust::token::SessionTokens;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::E164;
 use trunkline_store::{NewBooking, NewOrg, NewPartner, orgs};

@@ -16,7 +16,7 @@ use trunkline::api::{self, Api, ApiDeps, SCOPES};
 use trunkline::config::{Config, Sources};
 use trunkline::directory::{Defaults, Directory};
 use trunkline::telemetry::metrics;
-use trunkline_calls::live::LiveCalls;
+use trunkline_calls::core::live::LiveCalls;
 use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;

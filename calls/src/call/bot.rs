@@ -7,17 +7,18 @@ use trunkline_sip::dialog::sdp;
 use uuid::Uuid;
 
 use super::Call;
-use crate::bot::{BotCall, BotProgress};
-use crate::bot_state::Bot;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::dial::Dialing;
-use crate::effect::Effect;
+use crate::core::context::Cx;
+use crate::core::effect::Effect;
+use crate::features::transfer::{DestinationChoice, TransferRequest};
 use crate::flow::TransferFailure;
+use crate::leg::bot_state::Bot;
+use crate::leg::call_status::CallStatus;
+use crate::leg::dial::Dialing;
+use crate::leg::runtime_chain::RuntimeChain;
+use crate::leg::runtime_invite;
+use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegState, LocalAgent, LocalMedia};
-use crate::runtime_chain::RuntimeChain;
-use crate::runtime_invite::{self, InvitedCall};
-use crate::transfer::{DestinationChoice, TransferRequest};
+use crate::media::bot::{BotCall, BotProgress};
 
 impl Call {
     /// Gives the bot an input, and carries out the consequence for the call.

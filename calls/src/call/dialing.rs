@@ -4,21 +4,22 @@ use trunkline_sip::dialog::sdp;
 
 use super::Call;
 use super::proving::Proving;
-use crate::bot_state::Bot;
-use crate::call_end::{CallEnd, CallRefusal};
-use crate::context::Cx;
-use crate::dial::Dialing;
-use crate::dialing::{DialProgress, DialingCall};
-use crate::ids::LegId;
-use crate::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
-use crate::join::{Join, JoinProgress};
+use crate::core::context::Cx;
+use crate::dial::dialing::{DialProgress, DialingCall};
+use crate::features::join::{Join, JoinProgress};
+use crate::features::transfer::TransferEvent;
+use crate::features::transferring::DestinationAnswer;
+use crate::invite::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
+use crate::leg::bot_state::Bot;
+use crate::leg::call_end::{CallEnd, CallRefusal};
+use crate::leg::dial::Dialing;
+use crate::leg::runtime_invite;
+use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegPeer, LegState};
-use crate::origin::OwnOrigin;
-use crate::refusal::Reason;
-use crate::role::LegRole;
-use crate::runtime_invite::{self, InvitedCall};
-use crate::transfer::TransferEvent;
-use crate::transferring::DestinationAnswer;
+use crate::parts::ids::LegId;
+use crate::parts::origin::OwnOrigin;
+use crate::parts::refusal::Reason;
+use crate::parts::role::LegRole;
 
 impl Call {
     /// Runs the client of the peer that is being dialled, and carries out the consequence for the call.

@@ -8,19 +8,19 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
-use crate::bye::ByeContent;
-use crate::call_end::{CallEnd, CallRefusal, DetailedEnd};
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::crossing::CrossingKind;
-use crate::dial_failure::reasons;
-use crate::ids::{LegId, owner_of};
-use crate::in_dialog::answer_alone;
+use crate::core::context::Cx;
+use crate::dialog::in_dialog::answer_alone;
+use crate::features::transfer::{AgentEnd, TransferEvent};
+use crate::leg::call_end::{CallEnd, CallRefusal, DetailedEnd};
+use crate::leg::call_status::CallStatus;
+use crate::leg::own_request::Pending;
+use crate::leg::uas_invite::{UasInvite, patience};
 use crate::leg::{LegState, Lost};
-use crate::own_request::Pending;
-use crate::refusal::Reason;
-use crate::transfer::{AgentEnd, TransferEvent};
-use crate::uas_invite::{UasInvite, patience};
+use crate::parts::bye::ByeContent;
+use crate::parts::crossing::CrossingKind;
+use crate::parts::dial_failure::reasons;
+use crate::parts::ids::{LegId, owner_of};
+use crate::parts::refusal::Reason;
 
 impl Call {
     /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.

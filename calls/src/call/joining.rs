@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::Call;
-use crate::context::Cx;
-use crate::delayed_ack::Delayed;
-use crate::join::JoinProgress;
-use crate::media_profile;
-use crate::own_request::RequestKind;
-use crate::refusal::Reason;
-use crate::transfer::TransferEvent;
+use crate::core::context::Cx;
+use crate::features::join::JoinProgress;
+use crate::features::transfer::TransferEvent;
+use crate::leg::delayed_ack::Delayed;
+use crate::leg::media_profile;
+use crate::leg::own_request::RequestKind;
+use crate::parts::refusal::Reason;
 
 impl Call {
     /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.

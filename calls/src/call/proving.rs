@@ -6,15 +6,17 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
-use crate::bridge::Bridge;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::dialog_proof::{DialogProof, ProofEvent, ProofOutcome, ProofStep, ProvenBy, Wake};
-use crate::effect::Effect;
-use crate::ids::{CallRef, CallTimer, LegId};
-use crate::provisional_relay::Delivery;
-use crate::refusal::Reason;
-use crate::uas_invite::UasInvite;
+use crate::core::context::Cx;
+use crate::core::effect::Effect;
+use crate::inbound::dialog_proof::{
+    DialogProof, ProofEvent, ProofOutcome, ProofStep, ProvenBy, Wake,
+};
+use crate::leg::bridge::Bridge;
+use crate::leg::call_status::CallStatus;
+use crate::leg::provisional_relay::Delivery;
+use crate::leg::uas_invite::UasInvite;
+use crate::parts::ids::{CallRef, CallTimer, LegId};
+use crate::parts::refusal::Reason;
 
 /// The proof of a call, and the legs that it is about.
 pub(crate) struct Proving<'c> {

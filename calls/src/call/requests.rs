@@ -6,21 +6,21 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Call;
-use crate::allow::capabilities;
-use crate::bot_state::Bot;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::crossing::lacking_options;
+use crate::core::context::Cx;
+use crate::dialog::in_dialog::{answer_alone, busy, refuse_options};
+use crate::dialog::reoffer::Reoffer;
+use crate::features::transfer::TransferEvent;
+use crate::features::transferring::ReferRequest;
 use crate::has_sdp;
-use crate::ids::{LegId, owner_of};
-use crate::in_dialog::{answer_alone, busy, refuse_options};
+use crate::inbound::provisional::PrackProgress;
 use crate::leg::Lost;
-use crate::provisional::PrackProgress;
-use crate::provisional_relay::HeldAnswer;
-use crate::refusal::Reason;
-use crate::reoffer::Reoffer;
-use crate::transfer::TransferEvent;
-use crate::transferring::ReferRequest;
+use crate::leg::bot_state::Bot;
+use crate::leg::call_status::CallStatus;
+use crate::leg::provisional_relay::HeldAnswer;
+use crate::parts::allow::capabilities;
+use crate::parts::crossing::lacking_options;
+use crate::parts::ids::{LegId, owner_of};
+use crate::parts::refusal::Reason;
 
 /// Answers of one call that may wait for their ACK at once. At this number a further re-INVITE gets 503.
 const MAX_AWAITED: usize = 8;

@@ -6,13 +6,13 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
-use crate::attempts::NoAnswer;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::late_answer::refuse_late_answer;
-use crate::own_request::{Pending, Purpose};
-use crate::reoffer::ReofferProgress;
-use crate::transfer::TransferEvent;
+use crate::core::context::Cx;
+use crate::dialog::reoffer::ReofferProgress;
+use crate::features::transfer::TransferEvent;
+use crate::invite::attempts::NoAnswer;
+use crate::invite::late_answer::refuse_late_answer;
+use crate::leg::call_status::CallStatus;
+use crate::leg::own_request::{Pending, Purpose};
 use crate::{has_sdp, sdp_of};
 
 impl Call {

@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use super::Call;
 use super::proving::Proving;
-use crate::answer::AnswerProgress;
-use crate::bot_state::Bot;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::dialog_proof::DialogProof;
-use crate::refusal::Reason;
+use crate::core::context::Cx;
+use crate::inbound::answer::AnswerProgress;
+use crate::inbound::dialog_proof::DialogProof;
+use crate::leg::bot_state::Bot;
+use crate::leg::call_status::CallStatus;
+use crate::parts::refusal::Reason;
 
 impl Call {
     /// Calls the runtime, unless it waits for the contact or the call has to be proven first.

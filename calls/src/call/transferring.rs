@@ -8,18 +8,18 @@ use trunkline_model::view::OrgView;
 use trunkline_sip::wheel::TimerId;
 
 use super::Call;
-use crate::bye::ByeContent;
-use crate::call_status::CallStatus;
-use crate::context::Cx;
-use crate::destination_route::DestinationRoute;
-use crate::flow::TransferFailure;
-use crate::hold::HoldError;
-use crate::ids::{CallKey, CallTimer, LegId};
-use crate::relay::Relay;
-use crate::transfer::{
+use crate::core::context::Cx;
+use crate::features::destination_route::DestinationRoute;
+use crate::features::hold::HoldError;
+use crate::features::transfer::{
     CallFacts, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
 };
-use crate::transferring::{PlannedTransfer, Transferee};
+use crate::features::transferring::{PlannedTransfer, Transferee};
+use crate::flow::TransferFailure;
+use crate::inbound::relay::Relay;
+use crate::leg::call_status::CallStatus;
+use crate::parts::bye::ByeContent;
+use crate::parts::ids::{CallKey, CallTimer, LegId};
 
 impl Call {
     /// Begins the transfer that a client has requested. Returns its state before any request is sent.

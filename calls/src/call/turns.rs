@@ -1,10 +1,10 @@
 //! Turns of our own requests inside a call: one offer at a time is open in it (RFC 3261 §14.1), ours or a peer's. Hold, join and refresh queue their
-//! requests; each runs when its turn comes, and one rule ([`Reply`](crate::reply::Reply)) judges the answers.
+//! requests; each runs when its turn comes, and one rule ([`Reply`](crate::parts::reply::Reply)) judges the answers.
 
 use super::Call;
-use crate::context::Cx;
-use crate::own_request::RequestKind;
-use crate::request_queue::NextRequest;
+use crate::core::context::Cx;
+use crate::leg::own_request::RequestKind;
+use crate::parts::request_queue::NextRequest;
 
 impl Call {
     /// Sends the requests whose turn has come, at the end of each input.

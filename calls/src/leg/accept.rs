@@ -4,10 +4,10 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::print::Head;
 
 use super::{AwaitedAck, Leg, SipPeer};
-use crate::allow::{own_lines, to_peer};
-use crate::context::Cx;
-use crate::delayed_ack::Delayed;
-use crate::own_request::Pending;
+use crate::core::context::Cx;
+use crate::leg::delayed_ack::Delayed;
+use crate::leg::own_request::Pending;
+use crate::parts::allow::{own_lines, to_peer};
 
 impl Leg {
     /// Sends 200 to the peer's re-INVITE or UPDATE.

@@ -6,9 +6,9 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::Leg;
-use crate::context::Cx;
-use crate::delayed_ack::Delayed;
-use crate::own_request::Pending;
+use crate::core::context::Cx;
+use crate::leg::delayed_ack::Delayed;
+use crate::leg::own_request::Pending;
 use crate::{has_sdp, sdp_of};
 
 /// An ACK to be sent in one dialog of a leg.

@@ -8,13 +8,13 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Leg, Session};
-use crate::call_status::CallStatus;
-use crate::context::{Cx, allows};
-use crate::ids::{CallKey, CallTimer};
-use crate::own_request::Pending;
-use crate::refusal::Reason;
-use crate::reply::{PAUSE, Reply, glare_wait};
-use crate::requests::Requests;
+use crate::core::context::{Cx, allows};
+use crate::leg::call_status::CallStatus;
+use crate::leg::own_request::Pending;
+use crate::leg::requests::Requests;
+use crate::parts::ids::{CallKey, CallTimer};
+use crate::parts::refusal::Reason;
+use crate::parts::reply::{PAUSE, Reply, glare_wait};
 
 /// Loss of a leg: its peer no longer has the dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -8,12 +8,12 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::moment::Moment;
 
 use super::{Leg, LegPeer, LegState, Session, SipPeer};
-use crate::allowance::RequestAllowance;
-use crate::context::Cx;
-use crate::dial::Dialing;
-use crate::ids::LegId;
-use crate::role::LegRole;
-use crate::uas_invite::UasInvite;
+use crate::core::context::Cx;
+use crate::leg::dial::Dialing;
+use crate::leg::uas_invite::UasInvite;
+use crate::limits::allowance::RequestAllowance;
+use crate::parts::ids::LegId;
+use crate::parts::role::LegRole;
 
 /// Most legs of a call: the two that are connected, one that is to replace one of these, and one that was replaced and has a BYE to answer.
 /// At this number an INVITE with Replaces is refused.

@@ -6,13 +6,13 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 
 use super::Leg;
-use crate::allow::{own_request_lines, to_peer};
-use crate::context::Cx;
-use crate::digest_answers::{DigestAnswers, RepeatableRequest};
-use crate::ids::{CallKey, owner_of};
-use crate::own_request::{Pending, Purpose};
-use crate::request_origin::RequestOrigin;
+use crate::core::context::Cx;
+use crate::leg::own_request::{Pending, Purpose};
+use crate::parts::allow::{own_request_lines, to_peer};
+use crate::parts::ids::{CallKey, owner_of};
+use crate::parts::request_origin::RequestOrigin;
 use crate::sdp_of;
+use crate::trust::digest_answers::{DigestAnswers, RepeatableRequest};
 
 /// A request to be sent in one dialog of a leg.
 #[derive(Debug)]

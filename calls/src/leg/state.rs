@@ -21,13 +21,13 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wheel::TimerId;
 
-use crate::bye::ByeContent;
-use crate::delayed_ack::Delayed;
-use crate::dial::Dialing;
-use crate::ids::LegId;
-use crate::peer_liveness::PeerLiveness;
-use crate::provisional_relay::LatePrack;
-use crate::uas_invite::UasInvite;
+use crate::leg::delayed_ack::Delayed;
+use crate::leg::dial::Dialing;
+use crate::leg::peer_liveness::PeerLiveness;
+use crate::leg::provisional_relay::LatePrack;
+use crate::leg::uas_invite::UasInvite;
+use crate::parts::bye::ByeContent;
+use crate::parts::ids::LegId;
 
 /// State of a leg. Each ends without the peer as well, by the timer or transaction that its variant names.
 #[derive(Debug)]

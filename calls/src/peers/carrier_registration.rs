@@ -19,8 +19,9 @@ use uuid::Uuid;
 use super::PeerReply;
 use super::registrations::{RegistrationStatus, State};
 use super::service_route::{self, ServiceRouteFault};
-use crate::digest_answers::DigestAnswers;
-use crate::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
+use crate::parts::target;
+use crate::parts::target::{DialTarget, Target, UnresolvedTarget, default_port};
+use crate::trust::digest_answers::DigestAnswers;
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);

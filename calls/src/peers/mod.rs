@@ -30,11 +30,11 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::ChallengeReport;
-use crate::flow_choice;
-use crate::health::{Health, ProbedPeer};
+use crate::core::health::{Health, ProbedPeer};
+use crate::parts::flow_choice;
+use crate::parts::target::{Target, UnresolvedTarget};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
-use crate::target::{Target, UnresolvedTarget};
 use carrier_registration::CarrierRegistration;
 use registrations::{RegistrationChange, Registrations};
 use reply::PeerReply;

@@ -7,10 +7,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 
 use super::{OptionsBatch, PeerReply, Peers, PeersEffect, PendingRequest, SLOT};
-use crate::flow_choice;
-use crate::health::{HealthChange, ProbeOutcome, ProbedPeer};
+use crate::core::health::{HealthChange, ProbeOutcome, ProbedPeer};
+use crate::parts::flow_choice;
+use crate::parts::target::Target;
 use crate::registrar::keep_alive::KeepAlive;
-use crate::target::Target;
 
 /// Destination of an OPTIONS.
 struct OptionsTarget<'t> {

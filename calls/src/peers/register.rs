@@ -18,9 +18,9 @@ use super::registrations::{
     RegisterOutcome, RegistrationChange, RegistrationChangeKind, RegistrationStatus, State,
 };
 use super::{PeerReply, Peers, PeersEffect, PendingRequest, SLOT};
-use crate::digest_answers::DigestAnswers;
-use crate::flow_choice;
-use crate::target::{DialTarget, Target};
+use crate::parts::flow_choice;
+use crate::parts::target::{DialTarget, Target};
+use crate::trust::digest_answers::DigestAnswers;
 
 /// Value of `User-Agent`.
 const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));

@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::{PeerReply, Peers, PeersEffect};
-use crate::credentials::{ChallengedRequest, LegCredentials, OwnChallenges};
+use crate::trust::credentials::{ChallengedRequest, LegCredentials, OwnChallenges};
 use crate::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerable};
 
 impl Peers {

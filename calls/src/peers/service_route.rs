@@ -6,7 +6,8 @@ use std::sync::Arc;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use crate::preloaded_route::{self, PreloadedRouteFault};
+use crate::parts::preloaded_route;
+use crate::parts::preloaded_route::PreloadedRouteFault;
 
 /// Reason why a service route can't be used.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -31,11 +31,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::allowance::{Allowance, Rate};
-use crate::failed_login::{self, UnknownUser};
-use crate::ids::owner_of;
-use crate::refused_logins::RefusedLogIns;
-use crate::wall_clock::WallClock;
+use crate::core::wall_clock::WallClock;
+use crate::limits::allowance::{Allowance, Rate};
+use crate::parts::ids::owner_of;
+use crate::trust::failed_login;
+use crate::trust::failed_login::UnknownUser;
+use crate::trust::refused_logins::RefusedLogIns;
 use bindings::{Binding, BindingChange, Bindings, ChangeRefused, Sender};
 use register_request::{RegisterFault, RegisterRequest};
 

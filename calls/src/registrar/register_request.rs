@@ -8,7 +8,8 @@ use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use crate::preloaded_route::{self, PreloadedRouteFault};
+use crate::parts::preloaded_route;
+use crate::parts::preloaded_route::PreloadedRouteFault;
 
 /// Longer Contact URIs are refused.
 const LONGEST_URI: usize = 512;

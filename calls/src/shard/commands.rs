@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 use super::Calls;
 use crate::call::Call;
-use crate::call_status::CallStatus;
-use crate::hold::HoldError;
-use crate::ids::CallKey;
-use crate::refusal::Reason;
-use crate::transfer::{TransferError, TransferRequest};
+use crate::features::hold::HoldError;
+use crate::features::transfer::{TransferError, TransferRequest};
+use crate::leg::call_status::CallStatus;
+use crate::parts::ids::CallKey;
+use crate::parts::refusal::Reason;
 
 /// Requester of a hang-up at this node.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use crate::call_status::CallStatus;
-use crate::ids::{CallKey, LegId, TagOwner};
+use crate::leg::call_status::CallStatus;
+use crate::parts::ids::{CallKey, LegId, TagOwner};
 
 impl Calls {
     /// The call and leg that a message's To-tag (and for forks its From-tag) names.

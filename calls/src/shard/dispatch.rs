@@ -12,16 +12,19 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::{Calls, setup};
-use crate::admission::{CallerInvite, InviteLane};
-use crate::attempt_counter::AttemptCounter;
-use crate::bot_state::Bot;
-use crate::context::Cx;
-use crate::dialog_proof::ProvenBy;
-use crate::ids::{CallKey, CallTimer, key_of};
-use crate::invite_client::InviteEvent;
-use crate::late_answer::{refuse_late_answer, refuse_stray_answer};
-use crate::refusal::{Reason, uri_refusal};
-use crate::{admission, attempts, source_probe, target, transfer, transferring};
+use crate::core::context::Cx;
+use crate::features::{transfer, transferring};
+use crate::inbound::admission::{CallerInvite, InviteLane};
+use crate::inbound::dialog_proof::ProvenBy;
+use crate::inbound::{admission, source_probe};
+use crate::invite::attempts;
+use crate::invite::invite_client::InviteEvent;
+use crate::invite::late_answer::{refuse_late_answer, refuse_stray_answer};
+use crate::leg::bot_state::Bot;
+use crate::limits::attempt_counter::AttemptCounter;
+use crate::parts::ids::{CallKey, CallTimer, key_of};
+use crate::parts::refusal::{Reason, uri_refusal};
+use crate::parts::target;
 
 impl Calls {
     /// Refuses a new INVITE that has waited too long.

@@ -10,15 +10,15 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use crate::allow::{capabilities, own_lines, to_peer};
-use crate::attempt_counter::AttemptCounter;
-use crate::context::Cx;
-use crate::crossing::lacking_options;
+use crate::core::context::Cx;
+use crate::dialog::in_dialog::busy;
 use crate::has_sdp;
-use crate::ids::{CallKey, LegId, owner_of};
-use crate::in_dialog::busy;
-use crate::invite_client::OurOffer;
-use crate::sips::is_sips;
+use crate::invite::invite_client::OurOffer;
+use crate::limits::attempt_counter::AttemptCounter;
+use crate::parts::allow::{capabilities, own_lines, to_peer};
+use crate::parts::crossing::lacking_options;
+use crate::parts::ids::{CallKey, LegId, owner_of};
+use crate::parts::sips::is_sips;
 
 /// Facts about an early dialog of an INVITE of ours that the answer to a request in it needs.
 struct EarlyDialogFacts {

@@ -9,11 +9,11 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 
 use super::Calls;
-use crate::attempts::BotGone;
-use crate::bot::{BotFailure, BotProgress};
-use crate::effect::Effect;
-use crate::ids::CallKey;
-use crate::refusal::Reason;
+use crate::core::effect::Effect;
+use crate::invite::attempts::BotGone;
+use crate::media::bot::{BotFailure, BotProgress};
+use crate::parts::ids::CallKey;
+use crate::parts::refusal::Reason;
 
 impl Calls {
     /// Handles the result of [`Effect::OpenMedia`]: our RTP address, if there was a port for the call's org.

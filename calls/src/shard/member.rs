@@ -11,7 +11,7 @@ use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
 use super::Calls;
-use crate::admission;
+use crate::inbound::admission;
 
 /// A member's user agent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -5,8 +5,8 @@ use trunkline_sip::moment::Moment;
 
 use super::Calls;
 use crate::call::proving::{ProofProgress, Proving};
-use crate::context::Cx;
-use crate::ids::CallKey;
+use crate::core::context::Cx;
+use crate::parts::ids::CallKey;
 
 impl Calls {
     /// Runs `act` on the proof of a call, if the call is still there.

@@ -8,17 +8,18 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::{Calls, setup};
-use crate::admission::CallerInvite;
-use crate::attempt_counter::AttemptCounter;
 use crate::call::Call;
-use crate::context::Cx;
-use crate::ids::{CallKey, LegId, owner_of};
-use crate::join::JoinPhase;
+use crate::core::context::Cx;
+use crate::features::join::JoinPhase;
+use crate::features::replaces::refusal;
+use crate::inbound::admission;
+use crate::inbound::admission::CallerInvite;
 use crate::leg::ForkDialog;
-use crate::refusal::Reason;
-use crate::replaces::refusal;
-use crate::role::LegRole;
-use crate::{admission, sips};
+use crate::limits::attempt_counter::AttemptCounter;
+use crate::parts::ids::{CallKey, LegId, owner_of};
+use crate::parts::refusal::Reason;
+use crate::parts::role::LegRole;
+use crate::parts::sips;
 
 impl Calls {
     /// Handles an authenticated INVITE that names a call to take over. It owes no proof of its source: its Replaces has our tag of that call.

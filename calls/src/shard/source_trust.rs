@@ -11,10 +11,11 @@ use trunkline_sip::wire::Message;
 
 use super::{Calls, Slot};
 use crate::call::Call;
-use crate::effect::{Effect, UnknownSource};
-use crate::ids::{CallKey, LegId, key_of};
-use crate::source_trust::SourceTrust;
-use crate::{address_change, has_sdp};
+use crate::core::effect::{Effect, UnknownSource};
+use crate::dialog::source_trust::SourceTrust;
+use crate::has_sdp;
+use crate::inbound::address_change;
+use crate::parts::ids::{CallKey, LegId, key_of};
 
 impl Calls {
     /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.

@@ -12,19 +12,19 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::placing::CalleeCall;
-use crate::attempt_counter::AttemptCounter;
-use crate::callee::Callee;
-use crate::calling::{dial_first, parties, prepare};
-use crate::context::Cx;
-use crate::ids::DEPLOYMENT;
+use crate::core::context::Cx;
+use crate::dial::calling::{dial_first, parties, prepare};
+use crate::dial::outbound::Outbound;
+use crate::leg::callee::Callee;
+use crate::leg::media_rules::MediaRules;
+use crate::leg::uas_invite::ContactState;
 use crate::leg::{LegPeer, LocalAgent, LocalMedia};
 use crate::limits::LimitReached;
-use crate::media_rules::MediaRules;
-use crate::outbound::Outbound;
-use crate::outbound_limits::OutboundRefusal;
-use crate::refusal::Reason;
-use crate::uas_invite::ContactState;
-use crate::verification::Verification;
+use crate::limits::attempt_counter::AttemptCounter;
+use crate::limits::outbound_limits::OutboundRefusal;
+use crate::media::verification::Verification;
+use crate::parts::ids::DEPLOYMENT;
+use crate::parts::refusal::Reason;
 
 /// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);

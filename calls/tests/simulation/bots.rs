@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use trunkline_calls::bot::{BotFailure, BotFault, BotGone};
+use trunkline_calls::media::bot::{BotFailure, BotFault, BotGone};
 use trunkline_calls::{CallKey, HangUpRequester};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::moment::Moment;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline_calls::admission::InviteLane;
+use trunkline_calls::inbound::admission::InviteLane;
 use trunkline_model::record::Fact;
 use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
 use trunkline_sip::entropy::Entropy;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_bounds::NoShare;
-use trunkline_calls::attempts::DnsFault;
-use trunkline_calls::hold::HoldStatus;
+use trunkline_calls::core::live::LiveCalls;
+use trunkline_calls::dial::outbound::NewOutboundCall;
+use trunkline_calls::features::hold::HoldStatus;
+use trunkline_calls::features::transfer::{DestinationChoice, TransferRequest};
+use trunkline_calls::invite::attempts::DnsFault;
 use trunkline_calls::limits::Limits;
-use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound::NewOutboundCall;
-use trunkline_calls::outbound_limits::{OutboundBounds, OutboundLimits};
-use trunkline_calls::target::{Target, UnresolvedTarget};
-use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
+use trunkline_calls::limits::outbound_limits::{OutboundBounds, OutboundLimits};
+use trunkline_calls::parts::target::{Target, UnresolvedTarget};
 use trunkline_calls::{CallKey, Calls, Config, Core, Effect, HangUpRequester, Reason};
 use trunkline_model::destinations::Destination;
 use trunkline_model::persistent::PersistentMap;
@@ -519,7 +519,7 @@ fn config() -> Config {
         retry_after: 5,
         addresses: Arc::default(),
         trusted_runtimes: vec!["0.0.0.0/0".parse().expect("all")],
-        session_tokens: trunkline_calls::token::SessionTokens::new([9; 32]),
+        session_tokens: trunkline_calls::trust::token::SessionTokens::new([9; 32]),
         node: NodeNumber(7),
     }
 }

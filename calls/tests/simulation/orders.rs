@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline_calls::outbound::NewOutboundCall;
+use trunkline_calls::dial::outbound::NewOutboundCall;
 use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::wire::Message;

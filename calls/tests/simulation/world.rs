@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trunkline_calls::CallKey;
-use trunkline_calls::target::UnresolvedTarget;
+use trunkline_calls::parts::target::UnresolvedTarget;
 use trunkline_model::record::Fact;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use trunkline_calls::ANONYMOUS_USER;
-use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
+use trunkline_calls::features::transfer::{DestinationChoice, TransferRequest};
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Direction;

@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use trunkline_calls::token as session;
+use trunkline_calls::trust::token as session;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Acting, Actor, ActorKind, Error, OrgLimit, Wrong, org_keys, org_limits, orgs,

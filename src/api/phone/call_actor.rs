@@ -3,7 +3,7 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use trunkline_calls::token::{self, SessionTokens};
+use trunkline_calls::trust::token::{self, SessionTokens};
 use trunkline_store::{Acting, Actor, ActorKind, Error, Kind, calls};
 use uuid::Uuid;
 

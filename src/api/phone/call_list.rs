@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
-use trunkline_calls::live::LiveCall;
+use trunkline_calls::core::live::LiveCall;
 use trunkline_model::record::{Direction, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Position};
@@ -257,12 +257,12 @@ mod tests {
             unsynced: 0,
             transfer: None,
             held: false,
-            hold: trunkline_calls::hold::HoldStatus::default(),
+            hold: trunkline_calls::features::hold::HoldStatus::default(),
             attempts: Vec::new(),
             media_key: None,
             media: None,
             has_bot: false,
-            wall: trunkline_calls::wall_clock::WallOffset::default(),
+            wall: trunkline_calls::core::wall_clock::WallOffset::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trunkline_calls::live::LiveCall;
+use trunkline_calls::core::live::LiveCall;
 use trunkline_model::media::MediaFigures;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use trunkline_calls::outbound::NewOutboundCall;
+use trunkline_calls::dial::outbound::NewOutboundCall;
 use trunkline_routing::E164;
 use trunkline_store::Kind;
 

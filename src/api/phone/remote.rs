@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use trunkline_calls::HangUpRequester;
-use trunkline_calls::outbound::NewOutboundCall;
-use trunkline_calls::transfer::TransferRequest;
+use trunkline_calls::dial::outbound::NewOutboundCall;
+use trunkline_calls::features::transfer::TransferRequest;
 use trunkline_store::{Call, CommandState, Kind, idempotency, node_commands};
 use uuid::Uuid;
 
@@ -327,7 +327,7 @@ async fn carry_out(api: Api, ask: node_commands::NodeCommand) {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_calls::transfer::DestinationChoice;
+    use trunkline_calls::features::transfer::DestinationChoice;
     use trunkline_model::handoff::Report;
 
     use super::*;

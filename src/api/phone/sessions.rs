@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use trunkline_calls::ANONYMOUS_USER;
-use trunkline_calls::token;
+use trunkline_calls::trust::token;
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use trunkline_calls::target::default_port;
+use trunkline_calls::parts::target::default_port;
 use trunkline_model::ws_url::WsUrl;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};

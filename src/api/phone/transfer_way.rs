@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trunkline_calls::transfer::{MethodReason, method_in_force};
+use trunkline_calls::features::transfer::{MethodReason, method_in_force};
 use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::TransferMethod;
 use trunkline_sip::moment::Moment;

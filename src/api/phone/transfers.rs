@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use serde_json::{Value, json};
-use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
+use trunkline_calls::features::transfer::{DestinationChoice, TransferRequest};
 use trunkline_store::Kind;
 
 use super::call_actor::CallActor;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use trunkline_calls::is_private;
-use trunkline_calls::target::UnresolvedTarget;
+use trunkline_calls::parts::target::UnresolvedTarget;
 use trunkline_sip::flow::Transport;
 
 use super::Deployment;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use trunkline_calls::target::{self, DialTarget, Target};
+use trunkline_calls::parts::target::{self, DialTarget, Target};
 use trunkline_model::address::{AddressPolicy, NamedBy};
 use trunkline_model::record::Direction;
 use trunkline_model::settings::{Runtime, is_web_socket};

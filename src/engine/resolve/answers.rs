@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, Shared};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
-use trunkline_calls::target::UnresolvedTarget;
+use trunkline_calls::parts::target::UnresolvedTarget;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;

@@ -14,8 +14,8 @@ use futures_util::future::{Either, join, join_all, select};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use trunkline_calls::attempts::{DnsFault, Resolution};
-use trunkline_calls::target::{Target, UnresolvedTarget, default_port};
+use trunkline_calls::invite::attempts::{DnsFault, Resolution};
+use trunkline_calls::parts::target::{Target, UnresolvedTarget, default_port};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use trunkline_calls::transfer::{DestinationChoice, TransferError, TransferRequest};
+use trunkline_calls::features::transfer::{DestinationChoice, TransferError, TransferRequest};
 use trunkline_store::{Call, CallTransfer, transfers};
 
 use super::super::calls::not_up;

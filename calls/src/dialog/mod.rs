@@ -1,0 +1,9 @@
+//! Requests inside the dialogs of a call that are no feature's own.
+
+pub(crate) mod acknowledge;
+pub(crate) mod challenge;
+pub(crate) mod in_dialog;
+pub(crate) mod info_body;
+pub(crate) mod keep_alive;
+pub(crate) mod reoffer;
+pub(crate) mod source_trust;

@@ -1,0 +1,202 @@
+//! INVITE with Replaces: a PBX that completes an attended transfer puts a new leg in the caller's place (RFC 3891). The agent is offered the new
+//! leg's media; only after it has accepted them is the old leg ended. Until then, and if the agent refuses, the call stays as it was.
+//!
+//! A PBX finds only calls of its org, and only on its own side. On the agent's side the daemon itself sends the INVITE, for a runtime that joins two
+//! of its calls (`transferring::own`): then the caller is offered the new leg's media.
+
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::Message;
+
+use crate::core::context::{Cx, MIN_SE};
+use crate::core::traced::DialogIdentity;
+use crate::dialog::keep_alive;
+use crate::inbound::relay::Relay;
+use crate::leg::bridge::Bridge;
+use crate::leg::call_status::CallStatus;
+use crate::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
+use crate::parts::bye::ByeContent;
+use crate::parts::ids::{LegId, TagOwner};
+use crate::parts::refusal::Reason;
+use crate::parts::role::LegRole;
+use crate::parts::sips;
+use crate::trust::credentials::LegCredentials;
+use crate::{has_sdp, sdp_of};
+
+impl Bridge {
+    /// Returns whether an exchange or a dialled leg is pending that a new leg would disturb.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.dialing().is_some()
+            || self.legs.successor().is_some()
+            // A call has room for four legs, and the replaced one stays until its BYE is answered.
+            || self.legs.is_full()
+            || self.awaited().next().is_some()
+            || self.requests.offering().is_some()
+    }
+
+    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
+    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let is_meant = self.legs.successor_by(server).is_some();
+        if is_meant {
+            self.requests.cancel_relayed(cx, server, b"");
+            self.give_up_successor(cx, 487);
+        }
+        is_meant
+    }
+
+    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
+    /// back.
+    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
+        let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
+            return;
+        };
+        self.legs.remove(leg);
+        self.requests.forget_relayed(server);
+        cx.respond(server, status, None, |_| {}, b"");
+    }
+}
+
+impl Relay<'_> {
+    /// Offers the other side the media of the new leg.
+    pub(crate) fn on_successor(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (replaces, credentials): (LegId, Option<LegCredentials>),
+        server: ServerTx,
+        flow: Flow,
+        message: &Message<'_>,
+    ) {
+        // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
+        let fork = self.bridge.fork().unwrap_or_default();
+        let state = LegState::Replacing(Replacing {
+            server,
+            replaces,
+            is_behind_nat: keep_alive::sent_through_nat(&flow, message),
+        });
+
+        let leg = self
+            .bridge
+            .legs
+            .add(self.bridge.role(replaces), LegPeer::Unknown, state);
+        let key = self.bridge.key;
+        let owner = TagOwner { key, leg };
+        cx.trace(owner, DialogIdentity::of_invite(message, flow));
+        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg, message);
+        cx.endpoint.set_tag(server, tag.as_bytes());
+        let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
+            self.bridge.legs.remove(leg);
+            return cx.respond(server, 400, None, |_| {}, b"");
+        };
+
+        let mut peer = SipPeer::begun(flow);
+        peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
+        peer.dialogs.push(ForkDialog::new(fork, dialog, None));
+        peer.abilities = Abilities::of(message);
+        peer.remote_sdp = has_sdp(message).then(|| sdp_of(message.body()).into());
+        peer.credentials = credentials.map(Box::new);
+        self.bridge.legs.meet(leg, peer);
+
+        // An interval that is too brief was refused at admission.
+        let ours = cx.core.config.session_expires;
+        let renewal = SessionTimer::for_uas(message, MIN_SE, ours).unwrap_or_default();
+        match self.bridge.is_local() {
+            true => self.local_succeeds(cx, renewal, server, message),
+            false => {
+                self.bridge.legs.keep_origin(self.bridge.other(replaces));
+                self.change(cx, replaces, fork, server, message, renewal);
+            }
+        }
+    }
+
+    /// Answers the INVITE of a new leg with media of our own.
+    fn local_succeeds(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        match self.local_sdp(message) {
+            Ok(sdp) => {
+                self.succeed(cx, server);
+                self.accept_with_media(cx, renewal, server, message, sdp);
+            }
+            Err(no) => {
+                self.bridge.legs.fail_successor(server);
+                no.reject(cx, server);
+            }
+        }
+    }
+
+    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE. Returns the role of the old one.
+    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> Option<LegRole> {
+        let (leg, successor) = self.bridge.legs.accept_successor(server)?;
+        let replaces = successor.replaces;
+        let (key, role) = (self.bridge.key, self.bridge.role(replaces));
+        if let Some(peer) = self.bridge.legs.sip_mut(leg) {
+            let keeps = successor.is_behind_nat;
+            peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
+            if let Some(sdp) = peer
+                .remote_sdp
+                .as_deref()
+                .filter(|_| role == LegRole::Trunk)
+            {
+                self.holding.hold_state.take_offer(sdp);
+            }
+        }
+
+        self.bridge.legs.stop_timers(cx, replaces);
+        self.bridge.requests.abandon_replaced(cx, replaces);
+        self.bridge.legs.put_in_place_of(replaces, leg);
+
+        match role {
+            LegRole::Trunk => self.holding.forget_proposal(),
+            // The agent has handed its caller to its peer in another call.
+            LegRole::Agent | LegRole::Destination => {
+                self.bridge.legs.set_role(leg, LegRole::Destination);
+                self.holding.give_up(self.bridge);
+            }
+        }
+        self.bridge.send_bye(cx, replaces, ByeContent::default());
+        Some(role)
+    }
+}
+
+/// Returns why a dialog of a call can't be replaced now, if it can't (RFC 3891 §3).
+pub(crate) fn refusal(
+    status: CallStatus,
+    early_only: bool,
+    is_changing: impl FnOnce() -> bool,
+) -> Option<Reason> {
+    match status {
+        CallStatus::SettingUp | CallStatus::Over => Some(Reason::NothingReplaced),
+        // RFC 3891 §3 refuses `early-only` with 486 where the dialog is confirmed.
+        CallStatus::Answered | CallStatus::Up if early_only => Some(Reason::AnsweredAlready),
+        CallStatus::Answered => Some(Reason::CallChanging),
+        CallStatus::Up => is_changing().then_some(Reason::CallChanging),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dialog_is_replaced_where_nothing_is_being_agreed_on() {
+        let (nothing, answered) = (Some(Reason::NothingReplaced), Some(Reason::AnsweredAlready));
+        let changing = Some(Reason::CallChanging);
+        // The call's status; the refusals of Replaces, of one with early-only, and of one during a negotiation.
+        for (status, plain, early, busy) in [
+            (CallStatus::SettingUp, nothing, nothing, nothing),
+            (CallStatus::Answered, changing, answered, changing),
+            (CallStatus::Up, None, answered, changing),
+            (CallStatus::Over, nothing, nothing, nothing),
+        ] {
+            assert_eq!(refusal(status, false, || false), plain, "{status:?}");
+            assert_eq!(refusal(status, true, || false), early, "{status:?}");
+            assert_eq!(refusal(status, false, || true), busy, "{status:?}");
+        }
+    }
+}

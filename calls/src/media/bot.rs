@@ -1,0 +1,445 @@
+//! A bot as the agent of a call: it speaks over a WebSocket that this node opens, and the caller's audio flows by way of us. Here is when the
+//! WebSocket is opened, what the bot learns of the call, and what follows where it can't be reached or closes. Its messages and its audio pass
+//! outside of this crate.
+
+use std::net::SocketAddr;
+
+use trunkline_model::address::Refusal;
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::record::Direction;
+use trunkline_model::settings::{OnClose, Runtime, Wake};
+use trunkline_model::ws_url::WsUrl;
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::fault::Fault;
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::core::context::Cx;
+pub use crate::core::effect::BotDial;
+use crate::core::effect::Effect;
+use crate::flow::{Builtin, Machine};
+use crate::inbound::relay::Relay;
+pub use crate::invite::attempts::BotGone;
+use crate::invite::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
+use crate::leg::bot_state::{Bot, State};
+use crate::leg::bridge::Bridge;
+use crate::leg::call_end::CallRefusal;
+use crate::leg::call_status::CallStatus;
+use crate::leg::provisional_relay::{Delivery, Provisional};
+use crate::leg::runtime_chain::ChainStage;
+use crate::leg::runtime_invite;
+use crate::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use crate::parts::crossing::own_headers;
+use crate::parts::ids::{CallKey, CallRef};
+use crate::parts::origin::OwnOrigin;
+use crate::parts::refusal::Reason;
+use crate::sdp_of;
+
+/// Octets of all parameters of a call, names and values: what platforms let a stream carry. One that has no room is left out.
+const PARAMETERS: usize = 500;
+
+/// A bot's WebSocket that could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BotFailure {
+    /// The address that was tried last.
+    pub address: Option<SocketAddr>,
+    /// The fault.
+    pub fault: BotFault,
+}
+
+/// Reason why a bot's WebSocket isn't open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BotFault {
+    /// The host's name led to no address.
+    Unresolved(DnsFault),
+    /// The address policy forbids the address.
+    NotAllowed(Refusal),
+    /// The connection wasn't opened, or broke.
+    Broken(Fault),
+    /// The handshake took too long.
+    Silence,
+    /// The handshake was answered with something else than 101.
+    Handshake(Box<str>),
+    /// This node has no room for another bot.
+    Overloaded,
+}
+
+impl From<BotFault> for AttemptResult {
+    fn from(fault: BotFault) -> Self {
+        match fault {
+            BotFault::Unresolved(fault) => Self::Unresolved(fault),
+            BotFault::NotAllowed(refusal) => Self::NotAllowed(refusal),
+            BotFault::Broken(fault) => Self::Broken(fault),
+            BotFault::Silence => Self::Silence,
+            BotFault::Handshake(what) => Self::Handshake(what),
+            BotFault::Overloaded => Self::Overloaded,
+        }
+    }
+}
+
+/// The call of a bot, as the bot needs it.
+pub(crate) struct BotCall<'c> {
+    pub(crate) key: CallKey,
+    pub(crate) ids: &'c CallRef,
+    pub(crate) status: CallStatus,
+    /// We have called the peer.
+    pub(crate) is_outbound: bool,
+    /// Our media are open.
+    pub(crate) is_open: bool,
+    pub(crate) answered: Option<Moment>,
+}
+
+impl BotCall<'_> {
+    const fn attempt_owner(&self) -> AttemptOwner {
+        AttemptOwner {
+            call: self.ids.call,
+            org: self.ids.org,
+            leg: AttemptLeg::Runtime,
+        }
+    }
+}
+
+/// Consequence of a bot's input for its call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum BotProgress {
+    /// None.
+    Nothing,
+    /// A WebSocket is to be opened, with the call's parameters.
+    Dial(Box<BotDial>),
+    /// The bot is there: it gets the call once the call is up.
+    Attached,
+    /// A runtime over SIP is next.
+    Sip(Runtime),
+    /// No runtime is left to try, for that reason.
+    NoneLeft {
+        reason: Reason,
+        /// A bot of the list has had the call.
+        has_spoken: bool,
+    },
+    /// The agent has hung up.
+    HungUp,
+}
+
+impl Bot {
+    /// Dials the bot, once our media are open.
+    pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.state {
+            State::Waiting if of.is_open => self.next(cx, of),
+            State::Waiting
+            | State::Dialling(_)
+            | State::Attached
+            | State::Started
+            | State::Builtin(_)
+            | State::Over => BotProgress::Nothing,
+        }
+    }
+
+    /// Dials the bot if it is to be woken as soon as the callee of an outbound call rings.
+    pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.chain.wake() {
+            Wake::Ringing => self.dial(cx, of),
+            Wake::Answer => BotProgress::Nothing,
+        }
+    }
+
+    /// Goes to the next of the agent's runtimes.
+    pub(crate) fn next(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        let (org, agent) = (of.ids.org, of.ids.agent);
+        // The caller has our answer: a runtime over SIP would have to be given its media first.
+        let bots_alone = !of.is_outbound && of.status != CallStatus::SettingUp;
+        let stage = match bots_alone {
+            true => self.chain.next_bot(agent, org),
+            false => self.chain.next(agent, org),
+        };
+        match stage {
+            Some(ChainStage::Bot(url)) => self.open_socket(cx, of, url),
+            Some(ChainStage::Builtin) => self.take_builtin(cx, of),
+            Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
+            None => BotProgress::NoneLeft {
+                reason: match self.attempts.are_forbidden() {
+                    true => Reason::PeerNotAllowed,
+                    false => Reason::RuntimeUnreachable,
+                },
+                has_spoken: self.has_spoken,
+            },
+        }
+    }
+
+    fn open_socket(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, url: Box<str>) -> BotProgress {
+        let dial = BotDial {
+            org: of.ids.org,
+            session: of.ids.session,
+            protocol: self.chain.protocol(),
+            named: self.chain.named_by(&url),
+            url: url.clone(),
+            // Filled in by `Call::with_bot`, which knows the contact.
+            parameters: Vec::new(),
+        };
+        self.attempts.begin(cx);
+        self.state = State::Dialling(url);
+        BotProgress::Dial(Box::new(dial))
+    }
+
+    /// The built-in agent is next: nothing has to be dialled for it.
+    fn take_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        self.attempts.pass_on(cx);
+        match Builtin::of(self.chain.runtime()) {
+            Some(builtin) => {
+                self.state = State::Builtin(Box::new(builtin));
+                BotProgress::Attached
+            }
+            // The list names the built-in agent and has no flow for it.
+            None => self.next(cx, of),
+        }
+    }
+
+    /// The built-in agent makes room for the next runtime.
+    pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        self.stop_builtin(cx);
+        if !self.chain.has_bot() {
+            return BotProgress::HungUp;
+        }
+        self.state = State::Waiting;
+        self.next(cx, of)
+    }
+
+    /// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
+    pub(crate) fn on_dialled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        dialled: Result<SocketAddr, BotFailure>,
+    ) -> Option<BotProgress> {
+        let State::Dialling(url) = &self.state else {
+            return None;
+        };
+        if of.status == CallStatus::Over {
+            return None;
+        }
+
+        let url = url.clone();
+        let owner = of.attempt_owner();
+        Some(match dialled {
+            Ok(address) => {
+                let tried = tried(&url, Some(address));
+                self.attempts.attached(cx, owner, tried);
+                self.state = State::Attached;
+                self.reached = Some((url, address));
+                BotProgress::Attached
+            }
+            Err(BotFailure { address, fault }) => {
+                let came = fault.into();
+                let tried = tried(&url, address);
+                self.attempts.failed(cx, owner, tried, &came);
+                self.next(cx, of)
+            }
+        })
+    }
+
+    /// Gives the bot the call, which is up.
+    pub(crate) fn start(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.state {
+            State::Attached => {
+                self.state = State::Started;
+                self.has_spoken = true;
+                cx.core.effects.push_back(Effect::StartBot {
+                    call: of.key,
+                    answered_at: of.answered.unwrap_or(cx.now),
+                });
+                BotProgress::Nothing
+            }
+            State::Builtin(_) => {
+                self.has_spoken = true;
+                self.run_builtin(cx, of, Machine::handle_start)
+            }
+            State::Waiting | State::Dialling(_) | State::Started | State::Over => {
+                BotProgress::Nothing
+            }
+        }
+    }
+
+    /// Handles the end of the bot's WebSocket.
+    pub(crate) fn on_closed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        how: BotGone,
+    ) -> BotProgress {
+        let was_open = matches!(self.state, State::Attached | State::Started);
+        if !was_open || of.status == CallStatus::Over {
+            return BotProgress::Nothing;
+        }
+        // Before the call is up, a bot that leaves is one that can't be reached.
+        let is_up = of.status != CallStatus::SettingUp;
+        let ends = is_up && (self.chain.on_close() == OnClose::HangUp || !self.chain.has_bot());
+        // A bot that closes, with none after it, has hung up. Any other bot that goes has failed its call.
+        let reached = self.reached.take();
+        if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
+            let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));
+            let came = AttemptResult::Gone(how);
+            self.attempts.failed(cx, owner, tried, &came);
+        }
+
+        if ends {
+            self.state = State::Over;
+            return BotProgress::HungUp;
+        }
+        self.state = State::Waiting;
+        self.next(cx, of)
+    }
+}
+
+impl Bridge {
+    /// Sends the caller 180, or 183 if it is to hear no ringing; false if its INVITE can't begin a dialog.
+    pub(crate) fn ring(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        status: u16,
+        delivery: Delivery,
+    ) -> bool {
+        if !self.begin_local_dialog(cx, ids.slot) {
+            return false;
+        }
+
+        if status == 180 {
+            cx.note_ringing(ids);
+        }
+        let ringing = Provisional {
+            status,
+            has_sdp: false,
+            head: Box::default(),
+            body: Box::default(),
+        };
+        if let Some(mut leg) = self.at(self.trunk_id()) {
+            leg.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
+        }
+        true
+    }
+
+    /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
+    pub(crate) fn parameters(
+        &self,
+        ids: &CallRef,
+        contact: Option<Uuid>,
+        direction: Direction,
+        prefix: &str,
+    ) -> Vec<(Box<str>, Box<str>)> {
+        let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
+        let Some(bot) = self.bot() else {
+            return parameters;
+        };
+        let (caller, called) = bot.chain.parties();
+        let mut room = PARAMETERS;
+        let mut add = |name: &str, value: &str| {
+            if let Some(left) = room.checked_sub(name.len() + value.len()) {
+                room = left;
+                parameters.push((name.into(), value.into()));
+            }
+        };
+
+        add("direction", direction.as_str());
+        add("session_id", &ids.session.to_string());
+        add("agent_id", &ids.agent.to_string());
+        if let Some(contact) = contact {
+            add("contact_id", &contact.to_string());
+        }
+        add("from_number", caller);
+        add("to_number", called);
+        if let Some(incoming) = self.incoming() {
+            for (name, value) in own_headers(incoming.invite(), prefix) {
+                add(&name, &value);
+            }
+        }
+        parameters
+    }
+
+    /// Takes the bot, and the address of our media, from the agent's leg, which a runtime over SIP gets.
+    pub(crate) fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
+        let leg = self.legs.get_mut(self.agent_id())?;
+        match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {
+            LegPeer::Media(LocalMedia {
+                agent: LocalAgent::Bot(bot),
+                local,
+                ..
+            }) => {
+                leg.state = LegState::Gone;
+                Some((bot, local))
+            }
+            LegPeer::Unknown | LegPeer::Sip(_) | LegPeer::Media(_) => None,
+        }
+    }
+
+    /// Opens media of our own for the caller.
+    pub(crate) fn open_media(&self, cx: &mut Cx<'_>) {
+        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
+            return;
+        };
+        let near = flow.local.ip();
+        let offer = self.incoming().map(|incoming| incoming.invite().body());
+        let offer = offer.map(sdp_of).filter(|offer| !offer.is_empty());
+        cx.core.effects.push_back(Effect::OpenMedia {
+            call: self.key,
+            listener: Some(flow.listener),
+            near,
+            version: offer.map(|offer| sdp::version_for(offer, near)),
+        });
+    }
+
+    /// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
+    pub(crate) fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
+        let Some(trunk) = self.trunk_mut() else {
+            return Box::default();
+        };
+        let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
+        trunk.origin = origin.map(Box::new);
+        trunk.remote_sdp.as_deref().unwrap_or_default().into()
+    }
+
+    /// Gives the agent's leg media of our own.
+    pub(crate) fn set_local(&mut self, media: LocalMedia) {
+        if let Some(leg) = self.legs.get_mut(self.agent_id()) {
+            leg.peer = LegPeer::Media(media);
+            leg.state = LegState::Ready(Session::default());
+        }
+    }
+}
+
+impl Relay<'_> {
+    /// Rings at the caller, whose bot is dialled next: our media are open.
+    ///
+    /// # Errors
+    /// The caller's INVITE is to be refused.
+    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) -> Result<(), CallRefusal<'static>> {
+        // An offer that can't be met is refused before a bot is dialled for it.
+        if self.agree_on_media()?.is_none() {
+            return Ok(());
+        }
+
+        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
+        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        // A bot that follows another one finds the caller ringing.
+        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
+        // An outbound call has no caller to ring at.
+        let Some(incoming) = self.bridge.incoming().filter(|_| is_dialled && is_first) else {
+            return Ok(());
+        };
+
+        let delivery = incoming.relay.delivery(None);
+        match self.bridge.ring(cx, self.ids, 180, delivery) {
+            true => Ok(()),
+            false => Err(Reason::BadRequest.into()),
+        }
+    }
+}
+
+fn tried(url: &str, address: Option<SocketAddr>) -> AttemptTarget<'_> {
+    let is_secure = WsUrl::parse(url).is_some_and(|url| url.is_secure);
+    let transport = match is_secure {
+        true => Transport::Tls,
+        false => Transport::Tcp,
+    };
+    AttemptTarget::url(url, transport, address)
+}
