@@ -21,15 +21,15 @@ use uuid::Uuid;
 
 use crate::dial::outbound::Outbound;
 use crate::features::destination_route::DestinationRoute;
-use crate::features::holding::Holding;
+use crate::features::hold::Hold;
 use crate::features::joining::Joining;
 use crate::features::transfer::LastTransfer;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::inbound::lifetime::Lifetime;
-use crate::inbound::relay::Relay;
 use crate::leg::Leg;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
+use crate::leg::relay::Relay;
 use crate::limits::Permit;
 use crate::parts::ids::CallRef;
 use crate::parts::privacy::CallerIdentity;
@@ -57,7 +57,7 @@ pub(crate) struct Call {
     /// The last transfer, under way or settled.
     pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
     /// Hold of the call, by the API and by its phone system.
-    pub(crate) holding: Holding,
+    pub(crate) hold: Hold,
     /// Proof that the call owes; `None` once its first ACK has come, and where it owes none.
     pub(crate) proof: Option<Box<DialogProof>>,
 }
@@ -68,7 +68,6 @@ impl Call {
         Relay {
             ids: &self.ids,
             bridge: &mut self.bridge,
-            holding: &mut self.holding,
             identity: &self.identity,
         }
     }

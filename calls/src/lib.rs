@@ -37,11 +37,12 @@ use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 
 pub use self::core::context::{Config, Core, node_and_slot_of};
 pub use self::core::effect::{
-    AgreedMedia, AuthFailure, ChallengeOutcome, ChallengeReport, Challenger, Effect, MediaRecord,
-    Unanswerable, UnansweredChallenge, UnknownSource, UnknownUser,
+    AgreedMedia, AuthFailure, Effect, MediaRecord, ProofOutcome, ProvenBy, UnansweredChallenge,
+    UnknownSource, UnknownUser,
 };
-pub use self::core::traced::{DialogIdentity, InviteIdentity, InviteParts, SecretHeaders, TracedLeg};
-pub use inbound::dialog_proof::{ProofOutcome, ProvenBy};
+pub use self::core::traced::{
+    DialogIdentity, InviteIdentity, InviteParts, SecretHeaders, TracedLeg,
+};
 pub use parts::crossing::HeaderPrefix;
 pub use parts::ids::CallKey;
 pub use parts::privacy::ANONYMOUS_USER;
@@ -49,4 +50,6 @@ pub use parts::refusal::Reason;
 pub use parts::role::LegRole;
 pub use shard::{Calls, DOCTOR, HangUpRequester, member};
 pub use trunkline_sip::flow::is_private;
+pub use trust::challenge_report::{ChallengeOutcome, ChallengeReport, Challenger};
+pub use trust::credentials::Unanswerable;
 pub use trust::proven_sources::ProvenSources;

@@ -209,7 +209,9 @@ impl Calls {
         // Any input may have ended the exchange that a queued request of ours waits for.
         slot.call.take_turns(&mut cx);
         let (id, org) = (slot.call.ids.call, slot.call.ids.org);
-        slot.call.holding.report(cx.core, id, org);
+        slot.call
+            .hold
+            .report(&mut slot.call.bridge, cx.core, id, org);
         slot.call.bridge.report_traced(cx.core, &slot.call.ids);
 
         let done = slot.call.is_done();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trunkline_sip::moment::Moment;
 
-use trunkline_calls::core::wall_clock::WallClock;
+use trunkline_calls::parts::wall_clock::WallClock;
 
 /// Both clocks at the first reading. Every later moment is that wall time plus the monotonic time since.
 static START: OnceLock<(Instant, Duration)> = OnceLock::new();

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trunkline_bounds::NoShare;
-use trunkline_calls::core::health::Health;
 use trunkline_calls::core::live::LiveCalls;
+use trunkline_calls::dial::outbound::{NewOutboundCall, PlacedCall};
 use trunkline_calls::features::hold;
 use trunkline_calls::features::transfer::{TransferError, TransferRequest};
-use trunkline_calls::dial::outbound::{NewOutboundCall, PlacedCall};
 use trunkline_calls::limits::Limits;
 use trunkline_calls::limits::outbound_limits::{OutboundLimits, OutboundRefusal};
 use trunkline_calls::media::verification::Verification;
 use trunkline_calls::node_and_slot_of;
+use trunkline_calls::peers::health::Health;
 use trunkline_calls::peers::registrations::{RegistrationStatus, Registrations};
 use trunkline_calls::registrar::bindings::{Binding, Bindings};
 use trunkline_calls::{HangUpRequester, Reason};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trunkline_calls::MediaRecord;
-use trunkline_calls::core::wall_clock::WallOffset;
+use trunkline_calls::parts::wall_clock::WallOffset;
 use trunkline_model::media::{
     CallMedia, MediaFigures, MediaStep, MediaStepKind, ReceivedMedia, SentMedia,
 };

@@ -10,8 +10,8 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use trunkline_calls::core::health::{Health, ProbedPeer, probe_uri};
 use trunkline_calls::parts::target::{self, DialTarget, Target};
+use trunkline_calls::peers::health::{Health, ProbedPeer, probe_uri};
 use trunkline_calls::peers::registrations::{
     RegistrationChange, RegistrationChangeKind, Registrations,
 };

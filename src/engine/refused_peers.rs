@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use trunkline_calls::core::health::probe_uri;
 use trunkline_calls::parts::target::{self, DialTarget};
+use trunkline_calls::peers::health::probe_uri;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::{TransferTarget, is_web_socket};
 use trunkline_store::{OrgRows, Store};

@@ -15,7 +15,7 @@ use siphasher::sip::SipHasher13;
 use slab::Slab;
 use smallvec::SmallVec;
 use trunkline_bounds::{IdTable, PartnerShare};
-use trunkline_calls::core::wall_clock::WallOffset;
+use trunkline_calls::parts::wall_clock::WallOffset;
 use trunkline_calls::{DialogIdentity, InviteParts, LegRole, TracedLeg};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;

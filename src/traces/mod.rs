@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use trunkline_calls::core::wall_clock::WallClock;
+use trunkline_calls::parts::wall_clock::WallClock;
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 use trunkline_store::priority::{API_AND_TRACES, give_way};

@@ -6,7 +6,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use trunkline_bounds::PartnerShare;
-use trunkline_calls::core::wall_clock::{STEADY, WallClock, WallOffset};
+use trunkline_calls::parts::wall_clock::{STEADY, WallClock, WallOffset};
 use trunkline_calls::{DialogIdentity, TracedLeg};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;

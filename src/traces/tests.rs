@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use trunkline_calls::core::wall_clock::STEADY;
+use trunkline_calls::parts::wall_clock::STEADY;
 use trunkline_calls::{DialogIdentity, LegRole, SecretHeaders, TracedLeg};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};

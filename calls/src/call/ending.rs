@@ -116,7 +116,7 @@ impl Call {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet. Our re-INVITE that brings them goes on.
-            Some(_) => self.relaying().agent_goes(cx),
+            Some(_) => self.agent_goes(cx),
             None => self.abandon(cx),
         }
         // Without a dialog the leg gets no further BYE of ours, and counts as left (`LastTransfer::has_agent_left`).
@@ -268,7 +268,7 @@ impl Call {
 
     /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
-        self.holding.give_up(&mut self.bridge);
+        self.hold.give_up(&mut self.bridge);
         self.joining.abandon(&mut self.bridge, cx);
         self.bridge.requests.abandon(cx);
 
@@ -288,8 +288,9 @@ impl Call {
         }
 
         self.bridge.close_media(cx, &self.ids);
-        self.holding.hold_state.end();
-        self.holding.report(cx.core, self.ids.call, self.ids.org);
+        self.bridge.held.end();
+        self.hold
+            .report(&mut self.bridge, cx.core, self.ids.call, self.ids.org);
         if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }

@@ -28,7 +28,7 @@ impl Call {
                 if let Some(destination) = arrived {
                     // First, while the agent's leg is connected: the runtime's last NOTIFY goes out in its dialog.
                     self.on_transfer(cx, TransferEvent::DestinationConnected);
-                    self.relaying().hand_over(cx, destination);
+                    self.hand_over(cx, destination);
                     if let Some(permit) = &mut self.permit {
                         // The agent may take its next call, while this one still counts for org and trunk.
                         permit.release(self.ids.agent);
@@ -43,7 +43,7 @@ impl Call {
                 }
 
                 if let Some(answer) = answer {
-                    self.holding.hold_state.take_answer(answer);
+                    self.bridge.held.take_answer(answer);
                     self.bridge.set_trunk_sdp(answer);
                 }
 
@@ -67,7 +67,7 @@ impl Call {
                     leg.send_ack(cx, &delayed.ack().answering(&answer));
                 }
 
-                self.holding.hold_state.take_offer(&delayed.offer);
+                self.bridge.held.take_offer(&delayed.offer);
                 self.bridge.set_trunk_sdp(&delayed.offer);
             }
             JoinProgress::Reject(delayed) => {

@@ -7,10 +7,8 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::core::context::Cx;
-use crate::core::effect::Effect;
-use crate::inbound::dialog_proof::{
-    DialogProof, ProofEvent, ProofOutcome, ProofStep, ProvenBy, Wake,
-};
+use crate::core::effect::{Effect, ProofOutcome, ProvenBy};
+use crate::inbound::dialog_proof::{DialogProof, ProofEvent, ProofStep, Wake};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::provisional_relay::Delivery;

@@ -143,9 +143,13 @@ impl Call {
                     joining: self.joining.phase(),
                     has_agent_left: self.transfer.has_agent_left(&self.bridge),
                 };
-                match method == Method::Invite {
+                let crosses = match method == Method::Invite {
                     true => self.relaying().on_reinvite(cx, &reoffer),
                     false => self.relaying().on_update(cx, &reoffer),
+                };
+                // A hold between its two re-INVITEs begins again, with the SDP of this change.
+                if crosses {
+                    self.hold.disturb();
                 }
             }
 

@@ -111,7 +111,7 @@ impl Call {
 
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
-                let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
+                let lost = self.hold.on_unanswered(bridge, cx, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
@@ -186,7 +186,7 @@ impl Call {
 
                 if message.status() < 300 {
                     // The peer has taken media that are obsolete by now, so it is offered those in use.
-                    self.holding.restore(&mut self.bridge, cx, pending.leg);
+                    self.hold.restore(&mut self.bridge, cx, pending.leg);
                 }
                 let lost = self.bridge.lost_by(&pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
@@ -201,13 +201,13 @@ impl Call {
                 }
                 // This end has accepted media that the other can't use. Where both go on, it is offered those in use.
                 if pending.is_misanswered(message) && self.bridge.status() == CallStatus::Up {
-                    self.holding.restore(&mut self.bridge, cx, pending.leg);
+                    self.hold.restore(&mut self.bridge, cx, pending.leg);
                 }
             }
 
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
-                match self.holding.on_answer(bridge, cx, flow, &pending, message) {
+                match self.hold.on_answer(bridge, cx, flow, &pending, message) {
                     Ok(audio) => self.relaying().update_media(cx, audio),
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
@@ -241,7 +241,7 @@ impl Call {
                 self.end_if_lost(cx, pending.leg, lost);
 
                 // A hold or a transfer that is under way negotiates the media itself.
-                let hold = &self.holding.hold;
+                let hold = &self.hold;
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
                 let is_usable = message.status() < 300 && !pending.is_misanswered(message);
                 if is_free && pending.method == Method::Invite && is_usable {
@@ -263,6 +263,7 @@ impl Call {
                 match relay.on_reinvite_answer(cx, flow, &pending, message) {
                     Ok(ReofferProgress::Nothing) => {}
                     Ok(ReofferProgress::AgentReplaced) => {
+                        self.hold.give_up(&mut self.bridge);
                         if let Some(permit) = &mut self.permit {
                             permit.release(self.ids.agent);
                         }

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use super::Call;
 use super::proving::Proving;
 use crate::core::context::Cx;
-use crate::inbound::answer::AnswerProgress;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::leg::bot_state::Bot;
+use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
 use crate::parts::refusal::Reason;
 

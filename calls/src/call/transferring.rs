@@ -16,7 +16,6 @@ use crate::features::transfer::{
 };
 use crate::features::transferring::{PlannedTransfer, Transferee};
 use crate::flow::TransferFailure;
-use crate::inbound::relay::Relay;
 use crate::leg::call_status::CallStatus;
 use crate::parts::bye::ByeContent;
 use crate::parts::ids::{CallKey, CallTimer, LegId};
@@ -132,11 +131,11 @@ impl Call {
 
                 TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
-                    if self.holding.hold.is_held() {
+                    if self.hold.is_held() {
                         let is_transferring = self.transfer.is_under_way();
                         let hindrance = is_transferring.then_some(HoldError::Transferring);
                         let bridge = &mut self.bridge;
-                        let _ = self.holding.request(bridge, cx, false, hindrance);
+                        let _ = self.hold.request(bridge, cx, false, hindrance);
                     }
 
                     self.take_turns(cx);
@@ -159,7 +158,7 @@ impl Call {
     }
 }
 
-impl Relay<'_> {
+impl Call {
     /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
     pub(super) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
@@ -169,7 +168,7 @@ impl Relay<'_> {
         self.bridge.drop_awaited_acks(cx, agent);
         self.bridge.reject_delayed(cx);
         self.bridge.requests.abandon_agent(cx, agent);
-        self.holding.give_up(self.bridge);
+        self.hold.give_up(&mut self.bridge);
         self.bridge.legs.stop_timers(cx, agent);
     }
 
@@ -181,7 +180,7 @@ impl Relay<'_> {
         match is_local {
             true => {
                 self.bridge.legs.remove(agent);
-                let closed = self.bridge.closed_media(self.ids);
+                let closed = self.bridge.closed_media(&self.ids);
                 cx.core.effects.push_back(closed);
             }
             false => self.bridge.send_bye(cx, agent, ByeContent::default()),

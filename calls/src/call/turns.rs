@@ -4,7 +4,7 @@
 use super::Call;
 use crate::core::context::Cx;
 use crate::leg::own_request::RequestKind;
-use crate::parts::request_queue::NextRequest;
+use crate::leg::request_queue::NextRequest;
 
 impl Call {
     /// Sends the requests whose turn has come, at the end of each input.
@@ -18,7 +18,7 @@ impl Call {
         // Asked anew each time: the request that was just sent may be an offer, which the next one has to wait for.
         while let Some(turn) = self.bridge.next_turn(cx, self.joining.phase()) {
             match turn {
-                NextRequest::Send(RequestKind::Hold) => self.holding.send(&mut self.bridge, cx),
+                NextRequest::Send(RequestKind::Hold) => self.hold.send(&mut self.bridge, cx),
                 NextRequest::Send(RequestKind::Join) => self.joining.send(&mut self.bridge, cx),
                 NextRequest::Send(RequestKind::Refresh(id)) => {
                     if let Some(mut leg) = self.bridge.at(id) {
@@ -26,9 +26,7 @@ impl Call {
                     }
                 }
 
-                NextRequest::TooLate(RequestKind::Hold) => {
-                    self.holding.on_late(&mut self.bridge, cx)
-                }
+                NextRequest::TooLate(RequestKind::Hold) => self.hold.on_late(&mut self.bridge, cx),
                 NextRequest::TooLate(RequestKind::Join) => {
                     let progress = self.joining.on_late();
                     self.apply_join_progress(cx, progress, None);

@@ -6,31 +6,23 @@ use std::time::Duration;
 use trunkline_bounds::PartnerShare;
 use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptOutcome;
-use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::record::Fact;
 use trunkline_model::settings::BotProtocol;
-use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
-use trunkline_sip::auth::{WrongPart, client};
+use trunkline_sip::auth::WrongPart;
 use trunkline_sip::dialog::sdp::{AudioPayload, Direction, IpVersion, PacketTime, PayloadTypes};
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::traced::{DialogIdentity, TracedLeg};
 use crate::flow::Sound;
-use crate::inbound::dialog_proof::ProofOutcome;
 use crate::parts::ids::CallKey;
 use crate::parts::spoken_code::SpokenCode;
 use crate::parts::target::{Target, UnresolvedTarget};
-pub use crate::trust::credentials::Unanswerable;
+use crate::trust::challenge_report::ChallengeReport;
 pub use crate::trust::failed_login::UnknownUser;
 pub use crate::trust::unanswered_challenges::UnansweredChallenge;
-
-/// Octets of a realm that are reported; a longer one is cut.
-const LONGEST_REALM: usize = 128;
 
 /// One effect.
 #[derive(Debug)]
@@ -196,6 +188,47 @@ pub struct BotDial {
     pub parameters: Vec<(Box<str>, Box<str>)>,
 }
 
+/// Message that has proven a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ProvenBy {
+    /// An ACK.
+    Ack,
+    /// A PRACK.
+    Prack,
+    /// Any other request.
+    Request,
+}
+
+/// Outcome of a proof, for the metrics.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ProofOutcome {
+    /// The call is proven.
+    Proven(ProvenBy),
+    /// The INVITE waits, since too many calls of its source aren't proven.
+    Held,
+    /// The source has denied the dialog twice.
+    Denied,
+    /// Neither an ACK nor a PRACK came in time.
+    Silent,
+    /// Too many calls of the org aren't proven.
+    Crowded,
+}
+
+impl ProofOutcome {
+    /// The name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proven(ProvenBy::Ack) => "ack",
+            Self::Proven(ProvenBy::Prack) => "prack",
+            Self::Proven(ProvenBy::Request) => "request",
+            Self::Held => "held",
+            Self::Denied => "denied",
+            Self::Silent => "silent",
+            Self::Crowded => "crowded",
+        }
+    }
+}
+
 /// Fate of a message from an address that its dialog doesn't know.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum UnknownSource {
@@ -283,74 +316,4 @@ pub struct AuthFailure {
     pub call_id: Box<str>,
     /// User part of the Request-URI; `None` for a REGISTER.
     pub dialled: Option<Box<str>>,
-}
-
-/// The challenge of a PBX or a carrier.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ChallengeReport {
-    /// The peer that challenges.
-    pub challenger: Challenger,
-    /// Time.
-    pub at: Moment,
-    /// Its outcome.
-    pub news: ChallengeOutcome,
-}
-
-/// A peer that challenges.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Challenger {
-    /// The org.
-    pub org: Uuid,
-    /// The outbound trunk whose host it is; `None`: the PBX of the org's inbound trunk.
-    pub trunk: Option<Uuid>,
-}
-
-impl Challenger {
-    pub(crate) const fn pbx(org: Uuid) -> Self {
-        Self { org, trunk: None }
-    }
-
-    pub(crate) fn of_trunk(way: &OutboundRoute) -> Self {
-        Self {
-            org: way.org,
-            trunk: Some(way.id),
-        }
-    }
-}
-
-/// Outcome of a challenge.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ChallengeOutcome {
-    /// A realm to be remembered.
-    Seen(KnownRealm),
-    /// It wasn't answered.
-    Unanswered {
-        /// The reason.
-        why: Unanswerable,
-        /// The status that it came with: 401 or 407.
-        status: u16,
-        /// The method of the request that it answered.
-        method: Box<str>,
-        /// The realm, if it could be read.
-        realm: Box<str>,
-        /// Address that the request went to.
-        peer: IpAddr,
-    },
-}
-
-impl ChallengeOutcome {
-    /// Returns the outcome for a challenge in `response`, from `peer`, that isn't answered.
-    pub(crate) fn unanswered(why: Unanswerable, response: &Message<'_>, peer: IpAddr) -> Self {
-        let challenge = client::challenge(response);
-        let realm = challenge.map(|(_, challenge)| unescape_pairs(challenge.realm));
-        let realm = realm.as_deref().unwrap_or_default();
-        let realm = &realm[..realm.len().min(LONGEST_REALM)];
-        Self::Unanswered {
-            why,
-            status: response.status(),
-            method: String::from_utf8_lossy(response.method_token()).into(),
-            realm: String::from_utf8_lossy(realm).into(),
-            peer: peer.to_canonical(),
-        }
-    }
 }

@@ -10,9 +10,29 @@ use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::wall_clock::{STEADY, WallClock, WallOffset, fact_on, transfer_on};
-use crate::features::hold::HoldStatus;
 use crate::parts::refusal::Reason;
+use crate::parts::role::LegRole;
+use crate::parts::wall_clock::{STEADY, WallClock, WallOffset, fact_on, transfer_on};
+
+/// Hold of a call, as the client that requested a change sees it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct HoldStatus {
+    /// True if both sides are held.
+    pub held: bool,
+    /// Number of the last change that has ended.
+    pub settled: u32,
+    /// Its refusal, if it was refused.
+    pub refused: Option<HoldRefusal>,
+}
+
+/// Refusal by one side.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct HoldRefusal {
+    /// Side that refused.
+    pub role: LegRole,
+    /// The SIP status.
+    pub status: u16,
+}
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]

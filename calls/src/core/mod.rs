@@ -2,9 +2,7 @@
 
 pub(crate) mod context;
 pub(crate) mod effect;
-pub mod health;
 pub mod live;
 pub(crate) mod resolver_cache;
 pub(crate) mod traced;
 pub(crate) mod uncertain_acks;
-pub mod wall_clock;

@@ -9,11 +9,11 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::core::context::Cx;
-use crate::core::effect::{ChallengeOutcome, Challenger};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::parts::ids::LegId;
+use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
 use crate::trust::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unanswerable};
 use crate::trust::digest_answers::DigestAnswers;
 

@@ -7,10 +7,10 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::info_body;
 use crate::core::context::Cx;
-use crate::inbound::relay::Relay;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose};
+use crate::leg::relay::Relay;
 use crate::leg::{LegState, Lost};
 use crate::parts::allow::capabilities;
 use crate::parts::crossing::lacking_options;

@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{Endpoint, Request};
 use trunkline_sip::flow::{Flow, is_private};
-use trunkline_sip::slot::Slot;
+use trunkline_sip::slot::{Slot, Tag};
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::Message;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
 
-use crate::core::context::Cx;
-use crate::inbound::source_probe;
+use crate::core::context::{Core, Cx};
 use crate::leg::ActiveLeg;
 use crate::leg::call_status::CallStatus;
 use crate::parts::ids::CallKey;
@@ -71,7 +72,32 @@ impl ActiveLeg<'_> {
         if peer.keep_alive.take().is_none() || self.status == CallStatus::Over {
             return;
         }
-        source_probe::send_options(cx.core, cx.endpoint, peer.flow, slot);
+        send_options(cx.core, cx.endpoint, peer.flow, slot);
         peer.keep_alive = Some(schedule(cx, call, id));
     }
+}
+
+/// Sends one OPTIONS statelessly; returns its From-tag, which the answer repeats.
+pub(crate) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
+    let tag = core.minter.tag(slot, endpoint.entropy());
+    let call_id = core.minter.call_id(slot, endpoint.entropy());
+    let host = endpoint.sent_by(&flow).into_owned();
+    let uri = format!("sip:{}", flow.peer);
+    let mut lines = Vec::new();
+    let mut head = Head::new(&mut lines);
+    head.number("Max-Forwards", 70);
+    head.fmt("From", format_args!("<sip:{host}>;tag={tag}"));
+    head.fmt("To", format_args!("<{uri}>"));
+    head.line("Call-ID", call_id.as_bytes());
+    head.line("CSeq", b"1 OPTIONS");
+
+    let request = Request {
+        method: Method::Options,
+        token: "OPTIONS",
+        uri: uri.as_bytes(),
+        head: &lines,
+        body: b"",
+    };
+    endpoint.request_once(flow, &request);
+    tag
 }

@@ -7,3 +7,4 @@ pub(crate) mod info_body;
 pub(crate) mod keep_alive;
 pub(crate) mod reoffer;
 pub(crate) mod source_trust;
+pub(crate) mod successor;

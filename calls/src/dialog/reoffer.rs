@@ -9,13 +9,14 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use crate::core::context::{Cx, MIN_SE};
-use crate::features::join::JoinPhase;
-use crate::inbound::relay::Relay;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::delayed_ack::Delayed;
+use crate::leg::held_media;
 use crate::leg::media_profile;
+use crate::leg::own_request::JoinPhase;
 use crate::leg::own_request::{Pending, Purpose};
+use crate::leg::relay::Relay;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{Ack, Lost};
 use crate::parts::crossing::CrossingKind;
@@ -123,8 +124,8 @@ pub(crate) enum ReofferProgress {
 }
 
 impl Relay<'_> {
-    /// Handles a re-INVITE.
-    pub(crate) fn on_reinvite(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) {
+    /// Handles a re-INVITE. Returns whether its offer crosses to the other leg.
+    pub(crate) fn on_reinvite(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
         let (id, server) = (of.leg, of.server);
         // A refused one counts as well: until its ACK, an offer of ours would meet it.
         self.bridge.requests.note_theirs(server);
@@ -135,31 +136,34 @@ impl Relay<'_> {
                 true => 500,
                 false => 491,
             };
-            return refuse_for_now(cx, server, status);
+            refuse_for_now(cx, server, status);
+            return false;
         }
         if !self.bridge.may_offer(cx, id, of.fork, server, of.joining) {
-            return;
+            return false;
         }
 
-        if let Some(renewal) = asked_session(cx, status, server, of.message) {
-            self.take_reoffer(cx, of, renewal);
+        match asked_session(cx, status, server, of.message) {
+            Some(renewal) => self.take_reoffer(cx, of, renewal),
+            None => false,
         }
     }
 
-    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
-    pub(crate) fn on_update(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) {
+    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target. Returns whether its offer crosses to the other leg.
+    pub(crate) fn on_update(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
         let (id, fork, server, message) = (of.leg, of.fork, of.server, of.message);
         if self.bridge.is_update_open(id, fork) {
             // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
-            return refuse_for_now(cx, server, 500);
+            refuse_for_now(cx, server, 500);
+            return false;
         }
         let offers = has_sdp(message);
         if offers && !self.bridge.may_offer(cx, id, fork, server, of.joining) {
-            return;
+            return false;
         }
 
         let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
-            return;
+            return false;
         };
         if offers {
             return self.take_reoffer(cx, of, renewal);
@@ -173,20 +177,28 @@ impl Relay<'_> {
             leg.take_renewal(cx, renewal);
             leg.leg.accept_change(cx, server, b"", |_| {});
         }
+        false
     }
 
-    /// Takes an offer that may begin: it is answered here, or relayed.
-    fn take_reoffer(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>, renewal: Option<SessionTimer>) {
+    /// Takes an offer that may begin: it is answered here, or crosses.
+    fn take_reoffer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &Reoffer<'_>,
+        renewal: Option<SessionTimer>,
+    ) -> bool {
         let (id, server, message) = (of.leg, of.server, of.message);
-        self.holding.note_proposal(self.bridge, id, message);
+        held_media::note_proposal(self.bridge, id, message);
         if self.bridge.is_local() {
-            return self.answer_change(cx, renewal, server, message);
+            self.answer_change(cx, renewal, server, message);
+            return false;
         }
         if self.bridge.is_trunk(id) && of.has_agent_left {
             // The destination's own exchange comes first; the caller may retry after it.
-            return refuse_for_now(cx, server, 491);
+            refuse_for_now(cx, server, 491);
+            return false;
         }
-        self.change(cx, id, of.fork, server, message, renewal);
+        self.change(cx, id, of.fork, server, message, renewal)
     }
 
     /// Handles the final answer to a relayed re-INVITE.
@@ -219,7 +231,7 @@ impl Relay<'_> {
         if let Some(mut leg) = self.bridge.at(pending.leg) {
             leg.note_refresh(cx, pending, message);
         }
-        self.holding.hear(self.bridge, pending.leg, message);
+        held_media::hear(self.bridge, pending.leg, message);
 
         // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
         let is_delayed = !pending.had_sdp && has_sdp(message);
@@ -274,12 +286,13 @@ impl Relay<'_> {
         let invite = invite.filter(|invite| has_sdp(invite) && self.bridge.trunk_sdp().is_none());
         let sdp: Option<Box<[u8]>> = invite.map(|invite| sdp_of(invite.body()).into());
         if let Some(sdp) = sdp {
-            self.holding.hold_state.take_offer(&sdp);
+            self.bridge.held.take_offer(&sdp);
             self.bridge.set_trunk_sdp(&sdp);
         }
     }
 
-    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
+    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2). Returns false if
+    /// the other side's media can't be of the family that it moves to.
     pub(crate) fn change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -288,7 +301,7 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
-    ) {
+    ) -> bool {
         // The peer moves its media to an IP family that the other side lacks, judged by the last SDP that we have sent to this peer. A side
         // with both families shows that in its SDP (RFC 6157 §4).
         let theirs = self
@@ -301,11 +314,9 @@ impl Relay<'_> {
             self.bridge.legs.fail_successor(server);
             let why = Reason::MediaFamilies;
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-            return cx.respond(server, why.status(), None, lines, b"");
+            cx.respond(server, why.status(), None, lines, b"");
+            return false;
         }
-
-        // A hold between its two re-INVITEs begins again, with the SDP of this change.
-        self.holding.hold.disturb();
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let dialog = self
@@ -325,6 +336,7 @@ impl Relay<'_> {
                 cx.respond(server, 503, None, |_| {}, b"");
             }
         }
+        true
     }
 
     /// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
@@ -340,7 +352,7 @@ impl Relay<'_> {
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
-        let body = self.holding.hold.crossing_sdp(&crosses);
+        let body = self.bridge.held.crossing_sdp(&crosses);
         let body = match &delayed {
             // This offer of the other side goes on with the session that the requester knows.
             Some(_) => self
@@ -354,7 +366,7 @@ impl Relay<'_> {
             .remember_sdp(requester, pending.fork, &body);
 
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.holding.hear_proposed(self.bridge, requester);
+        held_media::hear_proposed(self.bridge, requester);
         if let Some(leg) = self.bridge.legs.get_mut(requester) {
             leg.accept_reinvite(cx, invite, &body, delayed, more);
         }
@@ -376,7 +388,7 @@ impl Relay<'_> {
 
         cx.endpoint.acknowledged(ack.server);
         self.bridge.legs.hear(id, cx.now);
-        self.holding.hear(self.bridge, id, message);
+        held_media::hear(self.bridge, id, message);
         let is_delayed = ack.delayed.is_some();
         let is_answered = match ack.delayed {
             Some(delayed) => self.acknowledge(cx, id, &delayed, message),
@@ -414,7 +426,7 @@ impl Relay<'_> {
         let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
         crossing.copy(&mut Head::new(&mut lines), message);
         let crosses = crossing.body(message);
-        let body = self.holding.hold.crossing_sdp(&crosses);
+        let body = self.bridge.held.crossing_sdp(&crosses);
         // As many media sections as the offer had before some were added for this side.
         let added = streams::count(&body).saturating_sub(streams::count(&delayed.offer));
         let body = streams::without_last(&body, added);

@@ -10,11 +10,11 @@ use trunkline_model::view::OutboundRoute;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::core::health::Health;
 use crate::leg::callee::Callee;
 use crate::limits::outbound_limits::OutboundLimits;
 use crate::limits::{Claim, LimitReached, Limits, Permit};
 use crate::parts::refusal::Reason;
+use crate::peers::health::Health;
 
 /// Route by which a destination is called from here.
 #[derive(Debug)]

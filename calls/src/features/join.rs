@@ -13,7 +13,7 @@ use std::time::Duration;
 use trunkline_sip::dialog::compared::is_same_media;
 use trunkline_sip::moment::Moment;
 
-use crate::leg::own_request::JoinRound;
+use crate::leg::own_request::{JoinPhase, JoinRound};
 use crate::parts::ids::LegId;
 use crate::parts::refusal::Reason;
 
@@ -39,17 +39,6 @@ enum JoinStep<D> {
     AnswerOffer { delayed: D, answer: Box<[u8]> },
     /// Both have each other's media.
     Settled,
-}
-
-/// Progress of a join, as other requests see it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum JoinPhase {
-    /// No re-INVITE is due.
-    Idle,
-    /// The two don't have each other's media yet.
-    Due,
-    /// As [`Self::Due`], and the caller's 2xx with an offer waits for the answer in our ACK.
-    Asking,
 }
 
 /// Exchange of media between both ends. `D` is a 2xx of the caller's whose ACK waits.

@@ -10,11 +10,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::join::{Join, JoinPhase, JoinProgress};
+use super::join::{Join, JoinProgress};
 use crate::core::context::Cx;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::delayed_ack::Delayed;
+use crate::leg::own_request::JoinPhase;
 use crate::leg::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use crate::leg::{Lost, NewRequest};
 use crate::parts::bye::ByeContent;

@@ -2,8 +2,6 @@
 
 pub(crate) mod destination_route;
 pub mod hold;
-pub(crate) mod hold_state;
-pub(crate) mod holding;
 pub(crate) mod join;
 pub mod joining;
 pub(crate) mod replaces;

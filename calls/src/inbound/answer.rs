@@ -9,13 +9,14 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::relay::Relay;
 use crate::core::context::Cx;
 use crate::invite::invite_client::{Accepted, Failed};
 use crate::leg::bridge::Bridge;
-use crate::leg::call_end::{CallEnd, CallRefusal};
+use crate::leg::call_end::{AnswerProgress, CallEnd, CallRefusal};
 use crate::leg::delayed_ack::Delayed;
+use crate::leg::held_media;
 use crate::leg::provisional_relay::{HeldAnswer, WinningAnswer};
+use crate::leg::relay::Relay;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{Ack, AwaitedAck, LegState, Session};
 use crate::parts::allow::own_lines;
@@ -23,21 +24,6 @@ use crate::parts::crossing;
 use crate::parts::crossing::{Crossing, RuntimeRefusal};
 use crate::parts::refusal::Reason;
 use crate::{has_sdp, sdp_of};
-
-/// Consequence of a final answer to the caller's INVITE for its call.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum AnswerProgress {
-    /// None: the INVITE has its final answer, or its dialog is gone.
-    Nothing,
-    /// The caller has its 200.
-    Accepted {
-        /// Call-ID of the runtime's leg; empty where our own media answer.
-        runtime_call_id: Box<str>,
-    },
-    /// The caller's INVITE is to be refused.
-    Refused(CallRefusal<'static>),
-}
 
 impl Bridge {
     /// Handles a 2xx of the runtime: the first one wins. Returns it, unless it waits for the caller's PRACK.
@@ -130,8 +116,8 @@ impl Relay<'_> {
         trunk.remember_sdp(fork, body);
         // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
         if self.bridge.trunk_sdp().is_none() {
-            self.holding.hold_state.take_offer(sdp_of(invite.body()));
-            self.holding.hear(self.bridge, id, invite);
+            self.bridge.held.take_offer(sdp_of(invite.body()));
+            held_media::hear(self.bridge, id, invite);
         }
 
         let body = &*self.bridge.legs.with_origin(id, body);

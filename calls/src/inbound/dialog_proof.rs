@@ -21,6 +21,7 @@ use trunkline_sip::flow::{Flow, Transport, is_private};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
+use crate::core::effect::ProofOutcome;
 use crate::leg::provisional_relay::Reliability;
 use crate::limits::UnprovenCount;
 
@@ -54,47 +55,6 @@ impl ProofWay {
         match has_sdp(invite) && Reliability::of(invite) != Reliability::Unknown {
             true => Self::BeforeAgent,
             false => Self::ByAnswer,
-        }
-    }
-}
-
-/// Message that has proven a call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum ProvenBy {
-    /// An ACK.
-    Ack,
-    /// A PRACK.
-    Prack,
-    /// Any other request.
-    Request,
-}
-
-/// Outcome of a proof, for the metrics.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum ProofOutcome {
-    /// The call is proven.
-    Proven(ProvenBy),
-    /// The INVITE waits, since too many calls of its source aren't proven.
-    Held,
-    /// The source has denied the dialog twice.
-    Denied,
-    /// Neither an ACK nor a PRACK came in time.
-    Silent,
-    /// Too many calls of the org aren't proven.
-    Crowded,
-}
-
-impl ProofOutcome {
-    /// The name in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Proven(ProvenBy::Ack) => "ack",
-            Self::Proven(ProvenBy::Prack) => "prack",
-            Self::Proven(ProvenBy::Request) => "request",
-            Self::Held => "held",
-            Self::Denied => "denied",
-            Self::Silent => "silent",
-            Self::Crowded => "crowded",
         }
     }
 }

@@ -8,6 +8,5 @@ pub(crate) mod generation;
 pub(crate) mod invite_facts;
 pub(crate) mod lifetime;
 pub(crate) mod provisional;
-pub(crate) mod relay;
 pub(crate) mod repeat;
 pub(crate) mod source_probe;

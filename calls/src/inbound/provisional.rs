@@ -12,15 +12,16 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::relay::Relay;
 use crate::core::context::Cx;
 use crate::invite::invite_client::ProvisionalResponse;
 use crate::leg::bridge::Bridge;
+use crate::leg::held_media;
 use crate::leg::media_profile;
 use crate::leg::own_request::Purpose;
 use crate::leg::provisional_relay::{
     Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
 };
+use crate::leg::relay::Relay;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, NewRequest, SipPeer};
 use crate::parts::allow::{CALLER, own_lines};
@@ -384,9 +385,9 @@ impl Relay<'_> {
             cx.respond(server, status, None, |_| {}, b"");
         }
         match (offers, crosses) {
-            (false, _) => self.holding.hear(self.bridge, trunk, message),
+            (false, _) => held_media::hear(self.bridge, trunk, message),
             // It counts once the runtime has accepted it (`Relay::answer`).
-            (true, true) => self.holding.note_proposal(self.bridge, trunk, message),
+            (true, true) => held_media::note_proposal(self.bridge, trunk, message),
             (true, false) => {}
         }
 

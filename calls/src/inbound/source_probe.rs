@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use trunkline_sip::endpoint::{Endpoint, Request, Response};
+use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::{Slot, Tag};
-use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, Message, Method, lex};
+use trunkline_sip::wire::{Framing, Message, lex};
 use uuid::Uuid;
 
 use crate::core::context::Core;
+use crate::dialog::keep_alive::send_options;
 use crate::trust::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.
@@ -136,29 +135,4 @@ fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_
         tag: tag.bits(),
         at: now,
     });
-}
-
-/// Sends one OPTIONS statelessly; returns its From-tag, which the answer repeats.
-pub(crate) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
-    let tag = core.minter.tag(slot, endpoint.entropy());
-    let call_id = core.minter.call_id(slot, endpoint.entropy());
-    let host = endpoint.sent_by(&flow).into_owned();
-    let uri = format!("sip:{}", flow.peer);
-    let mut lines = Vec::new();
-    let mut head = Head::new(&mut lines);
-    head.number("Max-Forwards", 70);
-    head.fmt("From", format_args!("<sip:{host}>;tag={tag}"));
-    head.fmt("To", format_args!("<{uri}>"));
-    head.line("Call-ID", call_id.as_bytes());
-    head.line("CSeq", b"1 OPTIONS");
-
-    let request = Request {
-        method: Method::Options,
-        token: "OPTIONS",
-        uri: uri.as_bytes(),
-        head: &lines,
-        body: b"",
-    };
-    endpoint.request_once(flow, &request);
-    tag
 }

@@ -15,6 +15,7 @@ use super::bot_state::Bot;
 use super::call_status::CallStatus;
 use super::delayed_ack::Delayed;
 use super::dial::Dialing;
+use super::held_media::HeldMedia;
 use super::own_request::{Pending, Purpose, RequestKind};
 use super::provisional_relay::HeldAnswer;
 use super::requests::Requests;
@@ -26,12 +27,12 @@ use super::{
 use crate::core::context::{Core, Cx};
 use crate::core::effect::Effect;
 use crate::core::traced::{DialogIdentity, TracedLeg, Untraced};
-use crate::features::join::JoinPhase;
+use crate::leg::exchange::{Exchange, OwnRequest};
+use crate::leg::own_request::JoinPhase;
+use crate::leg::request_queue::NextRequest;
 use crate::parts::allow::to_peer;
 use crate::parts::bye::ByeContent;
-use crate::parts::exchange::{Exchange, OwnRequest};
 use crate::parts::ids::{CallKey, CallRef, LegId, TagOwner};
-use crate::parts::request_queue::NextRequest;
 use crate::parts::role::LegRole;
 use crate::{has_sdp, sdp_of};
 
@@ -44,6 +45,8 @@ pub(crate) struct Bridge {
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) legs: Legs,
     pub(crate) requests: Requests,
+    /// Holds, as far as they change SDP that crosses.
+    pub(crate) held: HeldMedia,
 }
 
 impl Bridge {
@@ -54,6 +57,7 @@ impl Bridge {
             tags: SmallVec::new(),
             legs,
             requests: Requests::default(),
+            held: HeldMedia::default(),
         }
     }
 

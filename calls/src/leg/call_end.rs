@@ -199,3 +199,17 @@ impl From<UnacceptableBody> for CallRefusal<'_> {
         }
     }
 }
+/// Consequence of a final answer to the caller's INVITE for its call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum AnswerProgress {
+    /// None: the INVITE has its final answer, or its dialog is gone.
+    Nothing,
+    /// The caller has its 200.
+    Accepted {
+        /// Call-ID of the runtime's leg; empty where our own media answer.
+        runtime_call_id: Box<str>,
+    },
+    /// The caller's INVITE is to be refused.
+    Refused(CallRefusal<'static>),
+}

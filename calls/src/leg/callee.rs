@@ -12,7 +12,6 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::print::Head;
 
-use crate::core::effect::Challenger;
 use crate::invite::invite_client::{
     CallIds, ClientParts, FailoverRule, InviteText, Patience, PeerPlan, RedirectRule,
     TransportChoice,
@@ -22,6 +21,7 @@ use crate::parts::role::LegRole;
 use crate::parts::target;
 use crate::parts::target::{DialTarget, Target, UnresolvedTarget, default_port};
 use crate::registrar::bindings::BindingTarget;
+use crate::trust::challenge_report::Challenger;
 use crate::trust::credentials::LegCredentials;
 
 /// Most requests to one target of a callee: the first, and those with credentials or a longer session. After them a challenge or a 422

@@ -87,6 +87,17 @@ pub(crate) enum Purpose {
     SecondBye,
 }
 
+/// Progress of a join, as other requests see it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum JoinPhase {
+    /// No re-INVITE is due.
+    Idle,
+    /// The two don't have each other's media yet.
+    Due,
+    /// As [`Self::Due`], and the caller's 2xx with an offer waits for the answer in our ACK.
+    Asking,
+}
+
 /// Purpose of a re-INVITE that joins both ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum JoinRound {

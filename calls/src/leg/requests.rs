@@ -17,9 +17,9 @@ use trunkline_sip::wire::Method;
 
 use super::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use crate::core::context::Cx;
+use crate::leg::request_queue::{NextRequest, RequestQueue};
 use crate::parts::ids::{CallKey, CallTimer, LegId};
 use crate::parts::reply::PAUSE;
-use crate::parts::request_queue::{NextRequest, RequestQueue};
 
 /// Requests of one call that may be in flight at once. At this number a peer's further request gets 503, unless it is a BYE. Our own are
 /// counted, but never refused for it.

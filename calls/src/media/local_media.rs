@@ -14,10 +14,11 @@ use trunkline_sip::wire::{Message, Method};
 use crate::core::context::Cx;
 use crate::core::effect::{AgreedMedia, Effect, MediaRecord};
 use crate::has_sdp;
-use crate::inbound::answer::AnswerProgress;
-use crate::inbound::relay::Relay;
 use crate::leg::bridge::Bridge;
+use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
+use crate::leg::held_media;
+use crate::leg::relay::Relay;
 use crate::leg::runtime_invite::FIRST_FORK;
 use crate::leg::unacceptable_body::UnacceptableBody;
 use crate::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
@@ -173,7 +174,7 @@ impl Relay<'_> {
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
         }
 
-        if self.holding.hold.is_closed() || sources.is_err() {
+        if self.bridge.held.is_closed() || sources.is_err() {
             // Port 0 disables the echo, and no silence is detected.
             remote.set_port(0);
         }
@@ -244,7 +245,7 @@ impl Relay<'_> {
         message: &Message<'_>,
     ) -> Result<LocalSdp, UnacceptableBody> {
         let (body, audio) = self.bridge.local_body(message)?;
-        let body = self.holding.hold.crossing_sdp(&body).into_owned();
+        let body = self.bridge.held.crossing_sdp(&body).into_owned();
         Ok((body, audio))
     }
 
@@ -342,7 +343,7 @@ impl Relay<'_> {
         }
         let fork = self.bridge.fork().unwrap_or_default();
         self.bridge.legs.remember_sdp(trunk, fork, &body);
-        self.holding.hear_proposed(self.bridge, trunk);
+        held_media::hear_proposed(self.bridge, trunk);
 
         let Some(leg) = self.bridge.legs.get_mut(trunk) else {
             return;

@@ -5,6 +5,7 @@
 //! all of them; the engine decides which peers to ask, and when.
 
 pub mod carrier_registration;
+pub mod health;
 mod probe;
 mod register;
 mod register_challenge;
@@ -29,12 +30,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use crate::ChallengeReport;
-use crate::core::health::{Health, ProbedPeer};
 use crate::parts::flow_choice;
 use crate::parts::target::{Target, UnresolvedTarget};
+use crate::peers::health::{Health, ProbedPeer};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
+use crate::trust::challenge_report::ChallengeReport;
 use carrier_registration::CarrierRegistration;
 use registrations::{RegistrationChange, Registrations};
 use reply::PeerReply;

@@ -7,9 +7,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 
 use super::{OptionsBatch, PeerReply, Peers, PeersEffect, PendingRequest, SLOT};
-use crate::core::health::{HealthChange, ProbeOutcome, ProbedPeer};
 use crate::parts::flow_choice;
 use crate::parts::target::Target;
+use crate::peers::health::{HealthChange, ProbeOutcome, ProbedPeer};
 use crate::registrar::keep_alive::KeepAlive;
 
 /// Destination of an OPTIONS.

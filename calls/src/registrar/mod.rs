@@ -31,9 +31,9 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::core::wall_clock::WallClock;
 use crate::limits::allowance::{Allowance, Rate};
 use crate::parts::ids::owner_of;
+use crate::parts::wall_clock::WallClock;
 use crate::trust::failed_login;
 use crate::trust::failed_login::UnknownUser;
 use crate::trust::refused_logins::RefusedLogIns;

@@ -133,7 +133,7 @@ impl Scene {
                     shortest: Duration::from_secs(seconds),
                     longest: Duration::from_secs(3600),
                     contacts: 2,
-                    wall: &crate::core::wall_clock::STEADY,
+                    wall: &crate::parts::wall_clock::STEADY,
                 }),
                 (
                     Arc::new(Nonces::new(

@@ -68,7 +68,7 @@ impl Calls {
             let is_transferring = call.transfer.is_under_way();
             let hindrance = is_transferring.then_some(HoldError::Transferring);
             let bridge = &mut call.bridge;
-            outcome = call.holding.request(bridge, cx, wanted, hindrance);
+            outcome = call.hold.request(bridge, cx, wanted, hindrance);
         });
         outcome
     }

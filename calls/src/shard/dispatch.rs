@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::{Calls, setup};
 use crate::core::context::Cx;
+use crate::core::effect::ProvenBy;
 use crate::features::{transfer, transferring};
 use crate::inbound::admission::{CallerInvite, InviteLane};
-use crate::inbound::dialog_proof::ProvenBy;
 use crate::inbound::{admission, source_probe};
 use crate::invite::attempts;
 use crate::invite::invite_client::InviteEvent;

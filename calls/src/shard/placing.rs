@@ -18,7 +18,7 @@ use crate::core::context::{Core, Cx};
 use crate::core::effect::Effect;
 use crate::dial::calling::{dial_first, parties, prepare};
 use crate::dial::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
-use crate::features::holding::Holding;
+use crate::features::hold::Hold;
 use crate::features::joining::Joining;
 use crate::features::transfer::LastTransfer;
 use crate::inbound::lifetime::Lifetime;
@@ -310,7 +310,7 @@ impl Calls {
             contact: None,
             identity: CallerIdentity::default(),
             transfer: LastTransfer::default(),
-            holding: Holding::default(),
+            hold: Hold::default(),
             proof: None,
         };
 

@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::{Calls, setup};
 use crate::call::Call;
 use crate::core::context::Cx;
-use crate::features::join::JoinPhase;
 use crate::features::replaces::refusal;
 use crate::inbound::admission;
 use crate::inbound::admission::CallerInvite;
 use crate::leg::ForkDialog;
+use crate::leg::own_request::JoinPhase;
 use crate::limits::attempt_counter::AttemptCounter;
 use crate::parts::ids::{CallKey, LegId, owner_of};
 use crate::parts::refusal::Reason;
@@ -134,7 +134,7 @@ impl Calls {
             call.bridge.is_changing()
                 || call.transfer.is_under_way()
                 || call.joining.phase() != JoinPhase::Idle
-                || call.holding.hold.is_turning()
+                || call.hold.is_turning()
         };
         match refusal(call.bridge.status(), replaces.early_only, is_changing) {
             Some(reason) => Err(reason),

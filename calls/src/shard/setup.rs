@@ -23,7 +23,7 @@ use crate::core::context::{Config, Core, Cx, MIN_SE};
 use crate::core::effect::Effect;
 use crate::core::traced::{DialogIdentity, TracedLeg};
 use crate::dialog::keep_alive;
-use crate::features::holding::Holding;
+use crate::features::hold::Hold;
 use crate::features::joining::Joining;
 use crate::features::transfer::LastTransfer;
 use crate::inbound::admission;
@@ -514,7 +514,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             contact: None,
             identity,
             transfer: LastTransfer::default(),
-            holding: Holding::default(),
+            hold: Hold::default(),
             proof: owes_proof.then(|| {
                 let way = ProofWay::of(message);
                 Box::new(DialogProof::new(way, flow, server))

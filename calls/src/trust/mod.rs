@@ -1,5 +1,6 @@
 //! Credentials, nonces and addresses: what proves who has sent a message.
 
+pub(crate) mod challenge_report;
 pub(crate) mod credentials;
 pub(crate) mod digest_answers;
 pub(crate) mod failed_login;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_bounds::NoShare;
+use trunkline_calls::core::live::HoldStatus;
 use trunkline_calls::core::live::LiveCalls;
 use trunkline_calls::dial::outbound::NewOutboundCall;
-use trunkline_calls::features::hold::HoldStatus;
 use trunkline_calls::features::transfer::{DestinationChoice, TransferRequest};
 use trunkline_calls::invite::attempts::DnsFault;
 use trunkline_calls::limits::Limits;

@@ -257,12 +257,12 @@ mod tests {
             unsynced: 0,
             transfer: None,
             held: false,
-            hold: trunkline_calls::features::hold::HoldStatus::default(),
+            hold: trunkline_calls::core::live::HoldStatus::default(),
             attempts: Vec::new(),
             media_key: None,
             media: None,
             has_bot: false,
-            wall: trunkline_calls::core::wall_clock::WallOffset::default(),
+            wall: trunkline_calls::parts::wall_clock::WallOffset::default(),
         }
     }
 

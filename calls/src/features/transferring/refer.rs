@@ -9,14 +9,15 @@ use uuid::Uuid;
 
 use super::transferee::write_context;
 use crate::core::context::Cx;
-use crate::core::effect::{ChallengeOutcome, Challenger, Unanswerable};
 use crate::features::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::parts::ids::CallRef;
 use crate::parts::reply::PAUSE;
+use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
 use crate::trust::credentials::ChallengedRequest;
+use crate::trust::credentials::Unanswerable;
 
 impl<R> LastTransfer<R> {
     /// Sends the REFER, with answers to the PBX's challenges if there are any, and the context of the call. Returns its CSeq.

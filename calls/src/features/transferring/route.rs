@@ -17,7 +17,6 @@ use trunkline_sip::wire::print::Head;
 
 use super::transferee::{Transferee, write_context};
 use crate::core::context::Cx;
-use crate::core::effect::Challenger;
 use crate::features::destination_route::{DestinationRoute, RouteKind, TrunkBounds};
 use crate::invite::invite_client::TransportChoice;
 use crate::leg::SipPeer;
@@ -25,6 +24,7 @@ use crate::leg::callee::Callee;
 use crate::parts::privacy::{ANONYMOUS_HOST, ANONYMOUS_USER};
 use crate::parts::target;
 use crate::parts::target::{DialTarget, Target};
+use crate::trust::challenge_report::Challenger;
 use crate::trust::credentials::LegCredentials;
 
 impl Transferee<'_> {

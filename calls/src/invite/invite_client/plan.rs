@@ -13,9 +13,9 @@ use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::Message;
 
 use crate::core::context::Cx;
-use crate::core::effect::{ChallengeOutcome, Challenger};
 use crate::parts::crossing::{RuntimeRefusal, refusal};
 use crate::parts::target::DialTarget;
+use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
 use crate::trust::credentials::{ChallengedRequest, LegCredentials, Unanswerable};
 use crate::trust::digest_answers::DigestAnswers;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use trunkline_calls::LegRole;
-use trunkline_calls::features::hold::{HoldError, HoldRefusal};
+use trunkline_calls::core::live::HoldRefusal;
+use trunkline_calls::features::hold::HoldError;
 use trunkline_store::Call;
 use uuid::Uuid;
 

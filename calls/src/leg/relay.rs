@@ -10,10 +10,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use crate::core::context::Cx;
-use crate::features::holding::Holding;
 use crate::has_sdp;
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
+use crate::leg::held_media;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::parts::allow::own_lines;
 use crate::parts::crossing;
@@ -26,7 +26,6 @@ use crate::parts::request_origin::RequestOrigin;
 pub(crate) struct Relay<'c> {
     pub(crate) ids: &'c CallRef,
     pub(crate) bridge: &'c mut Bridge,
-    pub(crate) holding: &'c mut Holding,
     pub(crate) identity: &'c CallerIdentity,
 }
 
@@ -71,7 +70,7 @@ impl Relay<'_> {
 
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
-            true => self.holding.hold.crossing_sdp(&body),
+            true => self.bridge.held.crossing_sdp(&body),
             false => Cow::Borrowed(&*body),
         };
 
@@ -121,7 +120,7 @@ impl Relay<'_> {
                 .legs
                 .remember_sdp(pending.leg, pending.fork, sdp);
             if has_sdp(message) {
-                self.holding.hear_proposed(self.bridge, requester);
+                held_media::hear_proposed(self.bridge, requester);
             }
         }
 
@@ -135,18 +134,18 @@ impl Relay<'_> {
             if let Some(peer) = self.bridge.legs.sip_mut(requester) {
                 peer.move_target(pending);
             }
-            let body = self.holding.hold.crossing_sdp(message.body());
+            let body = self.bridge.held.crossing_sdp(message.body());
             let body = streams::without_last(&body, pending.added_streams);
             self.bridge.legs.remember_sdp(requester, pending.fork, body);
-            self.holding.hear_proposed(self.bridge, requester);
-            self.holding.hear(self.bridge, pending.leg, message);
+            held_media::hear_proposed(self.bridge, requester);
+            held_media::hear(self.bridge, pending.leg, message);
         }
 
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
         let body = match message.status() {
-            200..=299 => self.holding.hold.crossing_sdp(&crosses),
+            200..=299 => self.bridge.held.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
         let body = streams::without_last(&body, pending.added_streams);

@@ -1,21 +1,42 @@
-//! Hold state of a call: by the daemon (`hold`), or by the phone system, which offers `sendonly` or `inactive` (RFC 3264 §8.4; RFC 2543 phones use
-//! the address 0.0.0.0).
+//! What a hold does to the SDP of a call: SDP that crosses while the daemon holds both sides is `inactive`, and the phone system may hold as well, by
+//! `sendonly` or `inactive` (RFC 3264 §8.4; RFC 2543 phones use the address 0.0.0.0).
 
-use trunkline_sip::dialog::direction;
+use std::borrow::Cow;
+
+use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
+use trunkline_sip::wire::Message;
 
-/// Holds of a call.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct HoldState {
+use super::bridge::Bridge;
+use crate::parts::ids::LegId;
+use crate::{has_sdp, sdp_of};
+
+/// Holds of a call, and the caller's offer that isn't answered.
+#[derive(Default, Debug)]
+pub(crate) struct HeldMedia {
+    /// Neither side may send: the daemon holds them, or is about to.
+    is_closed: bool,
     /// The daemon holds both sides, as the API has ordered.
     by_us: bool,
     /// The peer on the trunk holds: its last offer says so, and no answer since then has ended that.
     by_peer: bool,
     /// State in the record and the live view.
     reported: bool,
+    /// The caller's offer that has no answer yet.
+    proposed: Option<Box<[u8]>>,
 }
 
-impl HoldState {
+impl HeldMedia {
+    /// Notes whether either side may send.
+    pub(crate) const fn set_closed(&mut self, is_closed: bool) {
+        self.is_closed = is_closed;
+    }
+
+    /// Returns whether neither side may send.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Notes whether the daemon holds both sides.
     pub(crate) const fn set_by_us(&mut self, held: bool) {
         self.by_us = held;
@@ -30,6 +51,11 @@ impl HoldState {
     /// begin one.
     pub(crate) fn take_answer(&mut self, sdp: &[u8]) {
         self.by_peer &= holds(sdp);
+    }
+
+    /// Forgets what the caller has offered: another leg has taken its place.
+    pub(crate) fn forget_proposal(&mut self) {
+        self.proposed = None;
     }
 
     /// Notes that the call is over.
@@ -47,6 +73,59 @@ impl HoldState {
         self.reported = held;
         Some(held)
     }
+
+    /// Returns an SDP as it crosses: `inactive` while the call is held. An answer may narrow the offer (RFC 3264 §6.1).
+    pub(crate) fn crossing_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        self.redirected(body, Direction::Inactive)
+    }
+
+    /// Returns the caller's SDP to keep: `sendrecv` while the call is held, when its direction is a consequence of the hold.
+    fn heard_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        self.redirected(body, Direction::SendRecv)
+    }
+
+    fn redirected<'b>(&self, body: &'b [u8], direction: Direction) -> Cow<'b, [u8]> {
+        if self.is_closed && body.starts_with(b"v=") {
+            rewritten(body, direction).into()
+        } else {
+            body.into()
+        }
+    }
+}
+
+/// Takes the SDP of the trunk's peer from a message that completes an exchange.
+pub(crate) fn hear(bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
+    if bridge.is_trunk(id) && has_sdp(message) {
+        hear_answer(bridge, sdp_of(message.body()));
+    }
+}
+
+/// Takes an answer of the trunk's peer.
+pub(crate) fn hear_answer(bridge: &mut Bridge, sdp: &[u8]) {
+    bridge.held.take_answer(sdp);
+    keep_trunk_sdp(bridge, sdp);
+}
+
+/// Notes the offer in a re-INVITE or UPDATE of the trunk's peer; none if it asks for an offer.
+pub(crate) fn note_proposal(bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
+    if bridge.is_trunk(id) {
+        bridge.held.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
+    }
+}
+
+/// Takes the noted offer of the trunk's peer, which was accepted.
+pub(crate) fn hear_proposed(bridge: &mut Bridge, id: LegId) {
+    if bridge.is_trunk(id)
+        && let Some(sdp) = bridge.held.proposed.take()
+    {
+        bridge.held.take_offer(&sdp);
+        keep_trunk_sdp(bridge, &sdp);
+    }
+}
+
+fn keep_trunk_sdp(bridge: &mut Bridge, sdp: &[u8]) {
+    let sdp = bridge.held.heard_sdp(sdp);
+    bridge.set_trunk_sdp(&sdp);
 }
 
 /// Returns whether a description holds the other side: no stream receives.
@@ -114,7 +193,7 @@ mod tests {
     #[test]
     fn a_change_of_either_is_reported_once() {
         let (hold, resume) = (sdp(HERE, "a=sendonly\r\n"), sdp(HERE, ""));
-        let mut held = HoldState::default();
+        let mut held = HeldMedia::default();
         assert_eq!(held.take_change(), None);
         held.take_offer(&hold);
         assert_eq!(held.take_change(), Some(true));
@@ -140,5 +219,22 @@ mod tests {
         held.end();
 
         assert_eq!(held.take_change(), Some(false));
+    }
+
+    #[test]
+    fn what_crosses_a_held_call_is_inactive_and_the_callers_sdp_is_kept_open() {
+        let directions = |held: &HeldMedia, sdp: &[u8]| {
+            let of = |sdp: &[u8]| direction::of(sdp)[0];
+            (of(&held.crossing_sdp(sdp)), of(&held.heard_sdp(sdp)))
+        };
+        let paused = sdp(HERE, "a=sendonly\r\n");
+        let mut held = HeldMedia::default();
+        let open = directions(&held, &paused);
+        assert_eq!(open, (Direction::SendOnly, Direction::SendOnly));
+
+        held.set_closed(true);
+        let closed = directions(&held, &paused);
+        assert_eq!(closed, (Direction::Inactive, Direction::SendRecv));
+        assert_eq!(&*held.crossing_sdp(b"--b"), b"--b", "no bare SDP");
     }
 }

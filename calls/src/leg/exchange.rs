@@ -1,7 +1,7 @@
 //! The offer/answer exchange that is open in a call, and the requests that it admits: a peer's, and our own (RFC 3261 §14.1, §14.2, RFC 3311 §5.2).
 //! One exchange at a time crosses the bridge.
 
-use super::ids::LegId;
+use crate::parts::ids::LegId;
 
 /// The exchange that is open. No silent peer keeps it open: a re-INVITE is cancelled after 32 s (`requests`), other requests time out, a
 /// missing ACK is reported after 64*T1, and `Asking` ends by the join's deadline.
