@@ -12,6 +12,7 @@ pub(crate) mod delayed_ack;
 pub(crate) mod dial;
 pub(crate) mod exchange;
 pub(crate) mod held_media;
+pub(crate) mod keep_alive;
 mod legs;
 pub(crate) mod media_profile;
 pub(crate) mod media_rules;

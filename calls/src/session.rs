@@ -16,8 +16,8 @@ use crate::core::context::{Core, Cx};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose, RequestKind};
-use crate::leg::peer_liveness::{LivenessProbe, ProbeMethods, ProbeRefusal};
-use crate::leg::{ActiveLeg, Leg, LegPeer, LegState, Lost, NewRequest, SipPeer};
+use crate::leg::peer_liveness::{LivenessProbe, ProbeRefusal};
+use crate::leg::{ActiveLeg, LegPeer, LegState, Lost, NewRequest};
 use crate::parts::ids::CallTimer;
 use crate::parts::refusal::Reason;
 use crate::parts::reply::{PAUSE, Reply};
@@ -29,35 +29,6 @@ const EXPIRED: Lost = Lost {
     reason: Reason::SessionExpired,
     status: 408,
 };
-
-/// A peer from which neither media nor an answer came.
-const SILENT: Lost = Lost {
-    reason: Reason::MediaSilent,
-    status: 408,
-};
-
-impl SipPeer {
-    fn means(&self) -> ProbeMethods<'_> {
-        ProbeMethods {
-            update: self.abilities.update,
-            local_sdp: self.first_local_sdp(),
-        }
-    }
-}
-
-impl Leg {
-    /// Returns the next refresh or probe of the peer.
-    fn next_probe(&self, now: Moment, longest: Duration) -> Option<LivenessProbe> {
-        let (session, means) = (self.session()?, self.sip()?.means());
-        let timer = session.timer.as_ref();
-        session.liveness.next_probe(timer, means, now, longest)
-    }
-
-    /// Returns whether its refresh is an offer, which must not be made while another is open.
-    pub(crate) fn refreshes_by_offer(&self, now: Moment, longest: Duration) -> bool {
-        self.next_probe(now, longest) == Some(LivenessProbe::Reinvite)
-    }
-}
 
 impl Bridge {
     /// Probes soon, on each leg that leads to it, a peer that no longer answers OPTIONS outside of calls.
@@ -277,22 +248,6 @@ impl ActiveLeg<'_> {
             ProbeRefusal::Later(wait) => return self.refresh_later(cx, wait),
         }
 
-        None
-    }
-
-    /// Notes a refresh or probe without an answer: the peer is probed once more before the call ends.
-    pub(crate) fn missed(&mut self, cx: &mut Cx<'_>) -> Option<Lost> {
-        let liveness = self.leg.session_mut().map(|session| &mut session.liveness);
-        let is_silent = liveness
-            .as_ref()
-            .is_some_and(|liveness| liveness.is_silent());
-        if !liveness.is_some_and(|liveness| liveness.miss(cx.now)) {
-            return Some(match is_silent {
-                true => SILENT,
-                false => Lost::of(408),
-            });
-        }
-        self.watch(cx);
         None
     }
 }

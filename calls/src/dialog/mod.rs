@@ -4,7 +4,6 @@ pub(crate) mod acknowledge;
 pub(crate) mod challenge;
 pub(crate) mod in_dialog;
 pub(crate) mod info_body;
-pub(crate) mod keep_alive;
 pub(crate) mod reoffer;
 pub(crate) mod source_trust;
 pub(crate) mod successor;

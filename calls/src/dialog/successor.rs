@@ -3,10 +3,10 @@
 
 use trunkline_sip::endpoint::ServerTx;
 
-use super::keep_alive;
 use crate::core::context::Cx;
 use crate::leg::Replacing;
 use crate::leg::bridge::Bridge;
+use crate::leg::keep_alive;
 use crate::leg::relay::Relay;
 use crate::parts::bye::ByeContent;
 use crate::parts::role::LegRole;

@@ -12,8 +12,8 @@ use trunkline_sip::wire::Message;
 
 use crate::core::context::{Cx, MIN_SE};
 use crate::core::traced::DialogIdentity;
-use crate::dialog::keep_alive;
 use crate::leg::call_status::CallStatus;
+use crate::leg::keep_alive;
 use crate::leg::relay::Relay;
 use crate::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use crate::parts::ids::{LegId, TagOwner};

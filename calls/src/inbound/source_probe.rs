@@ -9,7 +9,7 @@ use trunkline_sip::wire::{Framing, Message, lex};
 use uuid::Uuid;
 
 use crate::core::context::Core;
-use crate::dialog::keep_alive::send_options;
+use crate::leg::keep_alive::send_options;
 use crate::trust::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.

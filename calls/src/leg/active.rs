@@ -5,16 +5,24 @@ use std::time::Duration;
 
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Message, Method};
 
-use super::{Leg, Session};
+use super::{Leg, Session, SipPeer};
 use crate::core::context::{Cx, allows};
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::Pending;
+use crate::leg::peer_liveness::{LivenessProbe, ProbeMethods};
 use crate::leg::requests::Requests;
 use crate::parts::ids::{CallKey, CallTimer};
 use crate::parts::refusal::Reason;
 use crate::parts::reply::{PAUSE, Reply, glare_wait};
+
+/// A peer from which neither media nor an answer came.
+const SILENT: Lost = Lost {
+    reason: Reason::MediaSilent,
+    status: 408,
+};
 
 /// Loss of a leg: its peer no longer has the dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -201,9 +209,46 @@ impl ActiveLeg<'_> {
         };
         (reply, lost)
     }
+
+    /// Notes a refresh or probe without an answer: the peer is probed once more before the call ends.
+    pub(crate) fn missed(&mut self, cx: &mut Cx<'_>) -> Option<Lost> {
+        let liveness = self.leg.session_mut().map(|session| &mut session.liveness);
+        let is_silent = liveness
+            .as_ref()
+            .is_some_and(|liveness| liveness.is_silent());
+        if !liveness.is_some_and(|liveness| liveness.miss(cx.now)) {
+            return Some(match is_silent {
+                true => SILENT,
+                false => Lost::of(408),
+            });
+        }
+        self.watch(cx);
+        None
+    }
+}
+
+impl SipPeer {
+    pub(crate) fn means(&self) -> ProbeMethods<'_> {
+        ProbeMethods {
+            update: self.abilities.update,
+            local_sdp: self.first_local_sdp(),
+        }
+    }
 }
 
 impl Leg {
+    /// Returns the next refresh or probe of the peer.
+    pub(crate) fn next_probe(&self, now: Moment, longest: Duration) -> Option<LivenessProbe> {
+        let (session, means) = (self.session()?, self.sip()?.means());
+        let timer = session.timer.as_ref();
+        session.liveness.next_probe(timer, means, now, longest)
+    }
+
+    /// Returns whether its refresh is an offer, which must not be made while another is open.
+    pub(crate) fn refreshes_by_offer(&self, now: Moment, longest: Duration) -> bool {
+        self.next_probe(now, longest) == Some(LivenessProbe::Reinvite)
+    }
+
     /// Returns the wait after glare in a dialog.
     pub(crate) fn glare_wait(&self, cx: &mut Cx<'_>, fork: u8) -> Duration {
         let dialog = self.sip().and_then(|peer| peer.dialog_ref(fork));
