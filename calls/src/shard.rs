@@ -30,6 +30,7 @@ use crate::core::context::{Core, Cx};
 use crate::core::effect::Effect;
 use crate::dial::outbound::Outbound;
 use crate::limits::attempt_counter::AttemptCounter;
+use crate::media::local_media;
 use crate::parts::ids::{CallKey, key_of};
 use crate::parts::refusal::Reason;
 
@@ -251,13 +252,15 @@ impl Calls {
 
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
-            core.effects.push_back(call.bridge.closed_media(&call.ids));
+            core.effects
+                .push_back(local_media::closed_media(&call.bridge, &call.ids));
         }
 
         for leg in call.bridge.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
-                core.effects.push_back(call.bridge.closed_media(&call.ids));
+                core.effects
+                    .push_back(local_media::closed_media(&call.bridge, &call.ids));
             }
         }
 

@@ -18,7 +18,9 @@ use crate::leg::runtime_chain::RuntimeChain;
 use crate::leg::runtime_invite;
 use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegState, LocalAgent, LocalMedia};
+use crate::media::bot;
 use crate::media::bot::{BotCall, BotProgress};
+use crate::media::local_media;
 
 impl Call {
     /// Gives the bot an input, and carries out the consequence for the call.
@@ -47,7 +49,8 @@ impl Call {
             BotProgress::Dial(mut dial) => {
                 let (ids, direction) = (&self.ids, self.direction());
                 let prefix = &cx.core.config.header_prefix;
-                let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
+                let parameters =
+                    bot::parameters(&self.bridge, ids, self.contact, direction, prefix);
                 dial.parameters = parameters;
                 let call = self.bridge.key;
                 cx.core.effects.push_back(Effect::DialBot { call, dial });
@@ -56,14 +59,14 @@ impl Call {
             BotProgress::Attached => match self.bridge.status() {
                 // The caller's 200 waits for the bot: before it, a runtime over SIP may still follow, or a refusal.
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
-                    let progress = self.relaying().answer_with_media(cx);
+                    let progress = local_media::answer_with_media(&mut self.relaying(), cx);
                     self.apply_answer(cx, progress);
                 }
 
                 // An outbound call is up before its bot is, and so is a call whose first bot has gone.
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                    self.relaying().update_media(cx, kept);
+                    local_media::update_media(&mut self.relaying(), cx, kept);
                     self.with_bot(cx, Bot::start);
                 }
                 // The callee still rings, or the caller's ACK is to come.
@@ -90,7 +93,7 @@ impl Call {
 
     /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
     fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
-        let Some((mut bot, local)) = self.bridge.take_bot() else {
+        let Some((mut bot, local)) = bot::take_bot(&mut self.bridge) else {
             return;
         };
         bot.attempts.pass_on(cx);
@@ -100,7 +103,7 @@ impl Call {
             if self.bridge.legs.disconnect() {
                 // A set-up deadline takes the place of the longest duration until the runtime has answered.
                 self.lifetime.stop(cx);
-                let heard = self.bridge.leave_media(&self.ids, local);
+                let heard = bot::leave_media(&mut self.bridge, &self.ids, local);
                 self.invite_runtime(cx, heard);
             }
             return;
@@ -108,7 +111,7 @@ impl Call {
 
         cx.core
             .effects
-            .push_back(self.bridge.closed_media(&self.ids));
+            .push_back(local_media::closed_media(&self.bridge, &self.ids));
 
         let (caller, called) = bot.chain.parties();
         let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
@@ -133,24 +136,24 @@ impl Call {
         let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
         let mut media = LocalMedia::of(self.ids.call, agent, rules);
         let Some(outbound) = self.outbound.as_deref_mut() else {
-            self.bridge.set_local(media);
+            bot::set_local(&mut self.bridge, media);
             // Continued by `on_media_open`.
-            return self.bridge.open_media(cx);
+            return bot::open_media(&self.bridge, cx);
         };
 
         // The callee has answered, and has the SDP of our media.
         media.local = outbound.media.take();
         media.version = 1;
-        self.bridge.set_local(media);
+        bot::set_local(&mut self.bridge, media);
         self.joining.end();
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
         self.lifetime
             .limit(cx, self.bridge.key, self.outbound.as_deref());
-        let offer = self.bridge.told_to_trunk();
+        let offer = local_media::told_to_trunk(&self.bridge);
         let answer = self.bridge.trunk_sdp();
         let audio = answer.and_then(|answer| sdp::read_answer(&offer, answer));
-        self.relaying().update_media(cx, audio);
+        local_media::update_media(&mut self.relaying(), cx, audio);
         self.with_bot(cx, Bot::dial);
     }
 

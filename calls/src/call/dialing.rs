@@ -5,10 +5,15 @@ use trunkline_sip::dialog::sdp;
 use super::Call;
 use super::proving::Proving;
 use crate::core::context::Cx;
+use crate::dial::calling;
+use crate::dial::dialing;
 use crate::dial::dialing::{DialProgress, DialingCall};
 use crate::features::join::{Join, JoinProgress};
 use crate::features::transfer::TransferEvent;
 use crate::features::transferring::DestinationAnswer;
+use crate::features::transferring::bridge;
+use crate::inbound::answer;
+use crate::inbound::provisional;
 use crate::invite::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
 use crate::leg::bot_state::Bot;
 use crate::leg::call_end::{CallEnd, CallRefusal};
@@ -16,6 +21,8 @@ use crate::leg::dial::Dialing;
 use crate::leg::runtime_invite;
 use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegPeer, LegState};
+use crate::media::local_media;
+use crate::media::verification;
 use crate::parts::ids::LegId;
 use crate::parts::origin::OwnOrigin;
 use crate::parts::refusal::Reason;
@@ -35,7 +42,7 @@ impl Call {
             parties: self.outbound.as_deref().map(|outbound| &outbound.parties),
             heard: self.joining.heard(),
         };
-        let progress = self.bridge.dial(cx, &of, act);
+        let progress = dialing::dial(&mut self.bridge, cx, &of, act);
         self.apply_dial_progress(cx, progress);
     }
 
@@ -54,7 +61,7 @@ impl Call {
                 self.on_transfer(cx, TransferEvent::DestinationRings);
             }
             DialProgress::DestinationAnswers(leg, accepted, offer) => {
-                match self.bridge.meet_destination(cx, leg, *accepted, &offer) {
+                match bridge::meet_destination(&mut self.bridge, cx, leg, *accepted, &offer) {
                     DestinationAnswer::Late => {}
                     DestinationAnswer::Unusable(reason) => {
                         let event = TransferEvent::DestinationRefused(reason.status());
@@ -72,12 +79,18 @@ impl Call {
                 self.on_transfer(cx, TransferEvent::DestinationLost(failure));
             }
             DialProgress::RuntimeRings(heard) => {
-                self.relaying().provisional(cx, heard);
+                provisional::provisional(&mut self.relaying(), cx, heard);
                 Proving::from(&mut *self).note_ringing(cx);
             }
             DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
                 let heard = self.joining.heard().unwrap_or_default();
-                let progress = match self.bridge.meet_runtime(cx, &self.ids, *accepted, heard) {
+                let progress = match calling::meet_runtime(
+                    &mut self.bridge,
+                    cx,
+                    &self.ids,
+                    *accepted,
+                    heard,
+                ) {
                     Some(sdp) => self.joining.begin(&sdp, cx.now),
                     None => JoinProgress::Refused(Reason::NoCommonMedia),
                 };
@@ -88,8 +101,8 @@ impl Call {
             }
             DialProgress::RuntimeAnswers(accepted) => {
                 let (slot, message) = (self.ids.slot, accepted.message);
-                if let Some(won) = self.bridge.accept_runtime(cx, slot, *accepted) {
-                    let progress = self.relaying().pass_answer(cx, won, message);
+                if let Some(won) = answer::accept_runtime(&mut self.bridge, cx, slot, *accepted) {
+                    let progress = answer::pass_answer(&mut self.relaying(), cx, won, message);
                     self.apply_answer(cx, progress);
                 }
             }
@@ -107,11 +120,11 @@ impl Call {
         let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
         let origin = media.map(|local| OwnOrigin::of_call(self.ids.call, local));
         // First: every 2xx gets its ACK, and one whose media can't be used a BYE after it (RFC 3261 §13.2.2.4).
-        let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
+        let sdp = calling::meet_callee(&mut self.bridge, cx, accepted, offer, origin);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
 
-        let offer = self.bridge.told_to_trunk();
+        let offer = local_media::told_to_trunk(&self.bridge);
         let Some(audio) = sdp::read_answer(&offer, &sdp) else {
             // Before it is connected with media of ours: the call was never up.
             return self.refuse(cx, Reason::NoCommonMedia);
@@ -124,8 +137,8 @@ impl Call {
             .limit(cx, self.bridge.key, self.outbound.as_deref());
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
-        self.relaying().update_media(cx, Some(audio));
-        self.bridge.speak_code(cx);
+        local_media::update_media(&mut self.relaying(), cx, Some(audio));
+        verification::speak_code(&mut self.bridge, cx);
         // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
         self.with_bot(cx, Bot::start);
         self.with_bot(cx, Bot::dial);

@@ -9,13 +9,18 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::core::context::Cx;
+use crate::dial::calling;
+use crate::dialog::in_dialog;
 use crate::dialog::in_dialog::answer_alone;
+use crate::dialog::successor;
 use crate::features::transfer::{AgentEnd, TransferEvent};
+use crate::inbound::provisional;
 use crate::leg::call_end::{CallEnd, CallRefusal, DetailedEnd};
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::Pending;
 use crate::leg::uas_invite::{UasInvite, patience};
 use crate::leg::{LegState, Lost};
+use crate::media::local_media;
 use crate::parts::bye::ByeContent;
 use crate::parts::crossing::CrossingKind;
 use crate::parts::dial_failure::reasons;
@@ -25,7 +30,7 @@ use crate::parts::refusal::Reason;
 impl Call {
     /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
-        if self.bridge.cancel_successor(cx, invite) {
+        if successor::cancel_successor(&mut self.bridge, cx, invite) {
             return;
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
@@ -71,7 +76,7 @@ impl Call {
             }
 
             (CallStatus::SettingUp, true) => {
-                if !self.relaying().end_early_dialog(cx, fork, message) {
+                if !provisional::end_early_dialog(&mut self.relaying(), cx, fork, message) {
                     self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
                 }
             }
@@ -154,7 +159,7 @@ impl Call {
         pending: &Pending,
         status: u16,
     ) -> bool {
-        let lost = self.bridge.lost_by(pending, status);
+        let lost = in_dialog::lost_by(&self.bridge, pending, status);
         if lost.is_none() || !self.transfer.outlives(&self.bridge, pending.leg) {
             return false;
         }
@@ -251,7 +256,7 @@ impl Call {
         self.abandon(cx);
         let end = refusal.end;
         let Some(invite) = self.bridge.incoming().map(UasInvite::server) else {
-            let end = self.bridge.end_outbound(cx, end);
+            let end = calling::end_outbound(&mut self.bridge, cx, end);
             return self.end(cx, end);
         };
 
@@ -287,7 +292,7 @@ impl Call {
             cx.release_incoming(&incoming);
         }
 
-        self.bridge.close_media(cx, &self.ids);
+        local_media::close_media(&mut self.bridge, cx, &self.ids);
         self.bridge.held.end();
         self.hold
             .report(&mut self.bridge, cx.core, self.ids.call, self.ids.org);

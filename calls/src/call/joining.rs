@@ -9,6 +9,7 @@ use crate::features::transfer::TransferEvent;
 use crate::leg::delayed_ack::Delayed;
 use crate::leg::media_profile;
 use crate::leg::own_request::RequestKind;
+use crate::media::local_media;
 use crate::parts::refusal::Reason;
 
 impl Call {
@@ -38,7 +39,7 @@ impl Call {
                 // Both ends have each other's media.
                 let outbound = self.outbound.as_deref_mut();
                 if outbound.is_some_and(|outbound| outbound.media.take().is_some()) {
-                    let closed = self.bridge.closed_media(&self.ids);
+                    let closed = local_media::closed_media(&self.bridge, &self.ids);
                     cx.core.effects.push_back(closed);
                 }
 

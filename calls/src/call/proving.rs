@@ -8,11 +8,13 @@ use trunkline_sip::wire::{Message, Method};
 use super::Call;
 use crate::core::context::Cx;
 use crate::core::effect::{Effect, ProofOutcome, ProvenBy};
+use crate::dialog::reoffer;
 use crate::inbound::dialog_proof::{DialogProof, ProofEvent, ProofStep, Wake};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::provisional_relay::Delivery;
 use crate::leg::uas_invite::UasInvite;
+use crate::media::bot;
 use crate::parts::ids::{CallRef, CallTimer, LegId};
 use crate::parts::refusal::Reason;
 
@@ -132,7 +134,10 @@ impl Proving<'_> {
         let proof = self.proof.as_ref();
         let is_unproven = proof.is_some_and(|proof| proof.is_owed() && proof.server == server);
         // RFC 3261 §13.3.1.4: without an ACK for 64*T1, "the session SHOULD be terminated", by a BYE.
-        match (self.bridge.on_no_ack(cx, server), is_unproven) {
+        match (
+            reoffer::on_no_ack(&mut self.bridge, cx, server),
+            is_unproven,
+        ) {
             (true, true) => {
                 settle(cx, ProofOutcome::Silent);
                 ProofProgress::Ends(Reason::UnprovenSource)
@@ -151,7 +156,7 @@ impl Proving<'_> {
     /// Calls the agent: its runtime is invited, or media of our own are opened first.
     fn call_agent(&mut self, cx: &mut Cx<'_>) -> ProofProgress {
         if self.bridge.is_local() {
-            self.bridge.open_media(cx);
+            bot::open_media(&self.bridge, cx);
             return ProofProgress::Nothing;
         }
         ProofProgress::BeginsRuntime
@@ -199,7 +204,7 @@ impl Proving<'_> {
             self.bridge.is_echo() || bot.is_some_and(|bot| bot.chain.is_builtin_next());
         let status = if answers_at_once { 183 } else { 180 };
         let delivery = Delivery::UntilPrack { rseq: None };
-        self.bridge.ring(cx, self.ids, status, delivery)
+        bot::ring(&mut self.bridge, cx, self.ids, status, delivery)
     }
 
     /// Sends one OPTIONS inside the early dialog to the source of the INVITE. It is sent once: without an answer it decides nothing.
@@ -246,7 +251,7 @@ impl Proving<'_> {
             return ProofProgress::Ends(Reason::UnprovenSource);
         }
         cx.endpoint.acknowledged(server);
-        match self.bridge.on_no_ack(cx, server) {
+        match reoffer::on_no_ack(&mut self.bridge, cx, server) {
             true => ProofProgress::Ends(Reason::UnprovenSource),
             false => ProofProgress::Nothing,
         }

@@ -7,16 +7,22 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Call;
 use crate::core::context::Cx;
+use crate::dialog::in_dialog;
 use crate::dialog::in_dialog::{answer_alone, busy, refuse_options};
+use crate::dialog::reoffer;
 use crate::dialog::reoffer::Reoffer;
 use crate::features::transfer::TransferEvent;
 use crate::features::transferring::ReferRequest;
+use crate::features::transferring::digit;
 use crate::has_sdp;
+use crate::inbound::answer;
+use crate::inbound::provisional;
 use crate::inbound::provisional::PrackProgress;
 use crate::leg::Lost;
 use crate::leg::bot_state::Bot;
 use crate::leg::call_status::CallStatus;
 use crate::leg::provisional_relay::HeldAnswer;
+use crate::media::local_media;
 use crate::parts::allow::capabilities;
 use crate::parts::crossing::lacking_options;
 use crate::parts::ids::{LegId, owner_of};
@@ -35,8 +41,8 @@ impl Call {
         message: &Message<'_>,
     ) {
         // Before the bot starts, so that its first audio is sent.
-        self.bridge.prove_media(cx, id, flow);
-        let progress = self.relaying().on_ack(cx, id, message);
+        local_media::prove_media(&mut self.bridge, cx, id, flow);
+        let progress = reoffer::on_ack(&mut self.relaying(), cx, id, message);
         if progress.begins {
             self.with_bot(cx, Bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
@@ -95,15 +101,22 @@ impl Call {
         // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
-        self.bridge.prove_media(cx, id, &flow);
+        local_media::prove_media(&mut self.bridge, cx, id, &flow);
 
         if self.bridge.has_left(id) {
             if method != Method::Bye {
                 let arriving = self.joining.arriving();
-                return self.bridge.answer_apart(cx, id, server, message, arriving);
+                return in_dialog::answer_apart(
+                    &mut self.bridge,
+                    cx,
+                    id,
+                    server,
+                    message,
+                    arriving,
+                );
             }
             cx.respond(server, 200, None, |_| {}, b"");
-            self.bridge.on_apart_bye(cx, id);
+            in_dialog::on_apart_bye(&mut self.bridge, cx, id);
             return self.end_if_lost(cx, id, Some(Lost::of(487)));
         }
 
@@ -126,7 +139,7 @@ impl Call {
         }
 
         // A PBX whose REFER has failed may have dropped its caller, and gets a BYE unless it shows that it hasn't.
-        if self.bridge.is_trunk(id) && self.bridge.shows_caller(method) {
+        if self.bridge.is_trunk(id) && in_dialog::shows_caller(&self.bridge, method) {
             self.on_transfer(cx, TransferEvent::CallerHeard);
         }
 
@@ -144,8 +157,8 @@ impl Call {
                     has_agent_left: self.transfer.has_agent_left(&self.bridge),
                 };
                 let crosses = match method == Method::Invite {
-                    true => self.relaying().on_reinvite(cx, &reoffer),
-                    false => self.relaying().on_update(cx, &reoffer),
+                    true => reoffer::on_reinvite(&mut self.relaying(), cx, &reoffer),
+                    false => reoffer::on_update(&mut self.relaying(), cx, &reoffer),
                 };
                 // A hold between its two re-INVITEs begins again, with the SDP of this change.
                 if crosses {
@@ -154,10 +167,11 @@ impl Call {
             }
 
             Method::Prack if self.bridge.is_trunk(id) => {
-                match self.relaying().on_prack(cx, fork, server, message) {
+                match provisional::on_prack(&mut self.relaying(), cx, fork, server, message) {
                     PrackProgress::Nothing => {}
                     PrackProgress::Answered(HeldAnswer { won, answer }) => {
-                        let progress = self.relaying().pass_answer(cx, won, answer.message());
+                        let progress =
+                            answer::pass_answer(&mut self.relaying(), cx, won, answer.message());
                         self.apply_answer(cx, progress);
                     }
                     PrackProgress::Unusable => self.refuse(cx, Reason::NoCommonMedia),
@@ -167,10 +181,12 @@ impl Call {
             Method::Info | Method::Message => {
                 match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
                     true => answer_alone(cx, server, message.method()),
-                    false => self.relaying().request(cx, id, fork, server, message),
+                    false => {
+                        in_dialog::request(&mut self.relaying(), cx, id, fork, server, message)
+                    }
                 }
 
-                if let Some(digit) = self.bridge.take_key(cx, message) {
+                if let Some(digit) = digit::take_key(&self.bridge, cx, message) {
                     self.press(cx, org, digit);
                 }
             }

@@ -7,12 +7,18 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::core::context::Cx;
+use crate::dialog::challenge;
+use crate::dialog::in_dialog;
+use crate::dialog::reoffer;
 use crate::dialog::reoffer::ReofferProgress;
 use crate::features::transfer::TransferEvent;
+use crate::inbound::repeat;
 use crate::invite::attempts::NoAnswer;
 use crate::invite::late_answer::refuse_late_answer;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose};
+use crate::media::local_media;
+use crate::session;
 use crate::{has_sdp, sdp_of};
 
 impl Call {
@@ -70,7 +76,7 @@ impl Call {
         // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
         let broken = status == 503;
         let unsent = match broken {
-            true => self.bridge.send_by_connection(cx, pending),
+            true => repeat::send_by_connection(&mut self.bridge, cx, pending),
             false => Some(pending),
         };
         let Some(pending) = unsent else { return };
@@ -80,7 +86,7 @@ impl Call {
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
-                let lost = self.bridge.lost_by(&pending, status);
+                let lost = in_dialog::lost_by(&self.bridge, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
@@ -97,7 +103,9 @@ impl Call {
             Purpose::Probe => {}
             Purpose::Refresh => {
                 let leg = self.bridge.at(pending.leg);
-                let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
+                let lost = leg.and_then(|mut leg| {
+                    session::on_refresh_unanswered(&mut leg, cx, &pending, status)
+                });
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
@@ -116,7 +124,7 @@ impl Call {
             }
 
             Purpose::Stale => {
-                let lost = self.bridge.lost_by(&pending, status);
+                let lost = in_dialog::lost_by(&self.bridge, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
@@ -150,12 +158,11 @@ impl Call {
 
         // A challenge that can be answered is no answer yet: the request is out again with credentials.
         let (org, direction) = (self.ids.org, self.direction());
-        let unproven = self.bridge.prove(cx, org, direction, pending, message);
+        let unproven = challenge::prove(&mut self.bridge, cx, org, direction, pending, message);
         let Some(mut pending) = unproven else {
             return;
         };
-        self.relaying()
-            .refuse_other_profile(cx, &mut pending, message);
+        reoffer::refuse_other_profile(&mut self.relaying(), cx, &mut pending, message);
 
         match (pending.purpose, pending.method) {
             (Purpose::Relay(server), _)
@@ -188,7 +195,7 @@ impl Call {
                     // The peer has taken media that are obsolete by now, so it is offered those in use.
                     self.hold.restore(&mut self.bridge, cx, pending.leg);
                 }
-                let lost = self.bridge.lost_by(&pending, message.status());
+                let lost = in_dialog::lost_by(&self.bridge, &pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
@@ -208,14 +215,14 @@ impl Call {
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.hold.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(audio) => self.relaying().update_media(cx, audio),
+                    Ok(audio) => local_media::update_media(&mut self.relaying(), cx, audio),
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
 
             (Purpose::Transfer, _) => {
                 let (org, direction) = (self.ids.org, self.direction());
-                let challenger = self.bridge.challenger(pending.leg, org, direction);
+                let challenger = challenge::challenger(&self.bridge, pending.leg, org, direction);
                 let bridge = &self.bridge;
                 let event = self
                     .transfer
@@ -236,8 +243,9 @@ impl Call {
 
             (Purpose::Refresh, _) => {
                 let leg = self.bridge.at(pending.leg);
-                let lost =
-                    leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
+                let lost = leg.and_then(|mut leg| {
+                    session::on_refresh_answer(&mut leg, cx, flow, &pending, message)
+                });
                 self.end_if_lost(cx, pending.leg, lost);
 
                 // A hold or a transfer that is under way negotiates the media itself.
@@ -248,9 +256,9 @@ impl Call {
                     let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                     // Codec, address and direction may differ from the last answer's (RFC 3264 §8).
                     if self.bridge.is_local() && pending.leg == self.bridge.trunk_id() {
-                        let offer = self.bridge.told_to_trunk();
+                        let offer = local_media::told_to_trunk(&self.bridge);
                         let audio = sdp.and_then(|sdp| sdp::read_answer(&offer, sdp));
-                        self.relaying().update_media(cx, audio);
+                        local_media::update_media(&mut self.relaying(), cx, audio);
                     }
                     let bridge = &self.bridge;
                     let progress = self.joining.on_refreshed(bridge, pending.leg, sdp, cx.now);
@@ -260,7 +268,7 @@ impl Call {
 
             (Purpose::Relay(_), Method::Invite) => {
                 let mut relay = self.relaying();
-                match relay.on_reinvite_answer(cx, flow, &pending, message) {
+                match reoffer::on_reinvite_answer(&mut relay, cx, flow, &pending, message) {
                     Ok(ReofferProgress::Nothing) => {}
                     Ok(ReofferProgress::AgentReplaced) => {
                         self.hold.give_up(&mut self.bridge);
@@ -281,7 +289,7 @@ impl Call {
 
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
-                let lost = self.bridge.lost_by(&pending, message.status());
+                let lost = in_dialog::lost_by(&self.bridge, &pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
             }
         }

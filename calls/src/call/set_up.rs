@@ -10,10 +10,13 @@ use uuid::Uuid;
 use super::Call;
 use super::proving::Proving;
 use crate::core::context::Cx;
+use crate::dial::dialing;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::leg::bot_state::Bot;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
+use crate::media::bot;
+use crate::media::local_media;
 use crate::parts::refusal::Reason;
 
 impl Call {
@@ -62,7 +65,7 @@ impl Call {
         match self.bridge.status() {
             // The port was opened for a call that has ended meanwhile, and nothing else would close it.
             CallStatus::Over if local.is_ok() => {
-                let closed = self.bridge.closed_media(&self.ids);
+                let closed = local_media::closed_media(&self.bridge, &self.ids);
                 return cx.core.effects.push_back(closed);
             }
             CallStatus::Over | CallStatus::Answered | CallStatus::Up => return,
@@ -79,7 +82,7 @@ impl Call {
                 outbound.offer(self.ids.call, media, local),
                 outbound.ringing_timeout,
             );
-            self.bridge.set_offer(cx, offer, patience);
+            dialing::set_offer(&mut self.bridge, cx, offer, patience);
             return self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
         }
 
@@ -89,7 +92,7 @@ impl Call {
         media.local = Some(local);
         match self.bridge.bot().is_some() {
             // A bot has to be dialled first, while the caller hears ringing. Echo answers at once.
-            true => match self.relaying().ring_for_bot(cx) {
+            true => match bot::ring_for_bot(&mut self.relaying(), cx) {
                 Ok(()) => {
                     Proving::from(&mut *self).note_ringing(cx);
                     self.begin_runtime(cx);
@@ -97,7 +100,7 @@ impl Call {
                 Err(refusal) => self.refuse(cx, refusal),
             },
             false => {
-                let progress = self.relaying().answer_with_media(cx);
+                let progress = local_media::answer_with_media(&mut self.relaying(), cx);
                 self.apply_answer(cx, progress);
             }
         }

@@ -14,9 +14,14 @@ use crate::features::hold::HoldError;
 use crate::features::transfer::{
     CallFacts, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
 };
+use crate::features::transferring::bridge;
+use crate::features::transferring::notify;
+use crate::features::transferring::refer;
+use crate::features::transferring::runtime;
 use crate::features::transferring::{PlannedTransfer, Transferee};
 use crate::flow::TransferFailure;
 use crate::leg::call_status::CallStatus;
+use crate::media::local_media;
 use crate::parts::bye::ByeContent;
 use crate::parts::ids::{CallKey, CallTimer, LegId};
 
@@ -73,7 +78,7 @@ impl Call {
         let facts = CallFacts {
             now: cx.now,
             is_up: self.bridge.status() == CallStatus::Up,
-            can_dial: self.bridge.can_dial(),
+            can_dial: bridge::can_dial(&self.bridge),
             pbx: self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx),
         };
         let steps = self.transfer.handle(event, facts);
@@ -91,12 +96,10 @@ impl Call {
                     subscription,
                     status,
                     is_last,
-                } => self
-                    .bridge
-                    .notify_runtime(cx, subscription, status, is_last),
+                } => runtime::notify_runtime(&mut self.bridge, cx, subscription, status, is_last),
                 TransferStep::Wait(time) => wait(cx, key, self.transfer.timer_mut(), time),
                 TransferStep::WaitOutGlare => {
-                    let time = Some(self.bridge.refer_wait(cx));
+                    let time = Some(refer::refer_wait(&self.bridge, cx));
                     wait(cx, key, self.transfer.timer_mut(), time);
                 }
 
@@ -113,7 +116,7 @@ impl Call {
                 }
 
                 TransferStep::Probe => {
-                    if !self.bridge.probe(cx) {
+                    if !notify::probe(&mut self.bridge, cx) {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
@@ -180,7 +183,7 @@ impl Call {
         match is_local {
             true => {
                 self.bridge.legs.remove(agent);
-                let closed = self.bridge.closed_media(&self.ids);
+                let closed = local_media::closed_media(&self.bridge, &self.ids);
                 cx.core.effects.push_back(closed);
             }
             false => self.bridge.send_bye(cx, agent, ByeContent::default()),

@@ -5,6 +5,7 @@ use super::Call;
 use crate::core::context::Cx;
 use crate::leg::own_request::RequestKind;
 use crate::leg::request_queue::NextRequest;
+use crate::session;
 
 impl Call {
     /// Sends the requests whose turn has come, at the end of each input.
@@ -22,7 +23,7 @@ impl Call {
                 NextRequest::Send(RequestKind::Join) => self.joining.send(&mut self.bridge, cx),
                 NextRequest::Send(RequestKind::Refresh(id)) => {
                     if let Some(mut leg) = self.bridge.at(id) {
-                        leg.send_refresh(cx);
+                        session::send_refresh(&mut leg, cx);
                     }
                 }
 

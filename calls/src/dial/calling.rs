@@ -111,115 +111,113 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
     });
 }
 
-impl Bridge {
-    /// Opens our RTP address if the callee's host was looked up for the offer.
-    pub(crate) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let dialing = self.dialing();
-        if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
-            open_media(cx, self.key, dialing);
-        }
+/// Opens our RTP address if the callee's host was looked up for the offer.
+pub(crate) fn on_callee_found(bridge: &Bridge, cx: &mut Cx<'_>) {
+    let dialing = bridge.dialing();
+    if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
+        open_media(cx, bridge.key, dialing);
+    }
+}
+
+/// Acknowledges the callee's 2xx, with which its leg is up. `origin`: the origin of our offer, if other media are to follow it. Returns
+/// the callee's SDP.
+pub(crate) fn meet_callee(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    accepted: Accepted<'_>,
+    offer: Box<[u8]>,
+    origin: Option<OwnOrigin>,
+) -> Box<[u8]> {
+    // At once: the offer was ours, so the ACK needs nothing from the runtime.
+    accepted.acknowledge(cx);
+    let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+    let session = accepted.session(cx);
+    let mut peer = accepted.into_peer(offer);
+    peer.remote_sdp = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
+    peer.origin = origin.map(Box::new);
+
+    let trunk = bridge.trunk_id();
+    bridge.legs.meet(trunk, peer);
+    bridge.legs.set_state(trunk, LegState::Ready(session));
+    if let Some(mut leg) = bridge.at(trunk) {
+        leg.start_session(cx);
+        leg.start_keep_alives(cx);
+    }
+    sdp
+}
+
+/// Connects the callee with the runtime, whose 2xx accepts the callee's SDP `heard`. Returns the runtime's SDP.
+pub(crate) fn meet_runtime(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    ids: &CallRef,
+    accepted: Accepted<'_>,
+    heard: &[u8],
+) -> Option<Box<[u8]>> {
+    let message = accepted.message;
+    let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+
+    if let Some(peer) = bridge.agent_mut() {
+        peer.dialogs
+            .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
+        peer.credentials = accepted.credentials;
     }
 
-    /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: the origin of our offer, if other media are to follow it. Returns
-    /// the callee's SDP.
-    pub(crate) fn meet_callee(
-        &mut self,
-        cx: &mut Cx<'_>,
-        accepted: Accepted<'_>,
-        offer: Box<[u8]>,
-        origin: Option<OwnOrigin>,
-    ) -> Box<[u8]> {
-        // At once: the offer was ours, so the ACK needs nothing from the runtime.
-        accepted.acknowledge(cx);
-        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let session = accepted.session(cx);
-        let mut peer = accepted.into_peer(offer);
-        peer.remote_sdp = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
-        peer.origin = origin.map(Box::new);
-
-        let trunk = self.trunk_id();
-        self.legs.meet(trunk, peer);
-        self.legs.set_state(trunk, LegState::Ready(session));
-        if let Some(mut leg) = self.at(trunk) {
-            leg.start_session(cx);
-            leg.start_keep_alives(cx);
-        }
-        sdp
-    }
-
-    /// Connects the callee with the runtime, whose 2xx accepts the callee's SDP `heard`. Returns the runtime's SDP.
-    pub(crate) fn meet_runtime(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        accepted: Accepted<'_>,
-        heard: &[u8],
-    ) -> Option<Box<[u8]>> {
-        let message = accepted.message;
-        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-
-        if let Some(peer) = self.agent_mut() {
-            peer.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
-            peer.credentials = accepted.credentials;
-        }
-
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        let ready = LegState::Ready(Session::default());
-        self.legs.set_state(agent, ready);
-        if let Some(mut leg) = self.at(agent) {
-            leg.open(cx, accepted.flow, message);
-            let ack = Ack {
-                client: accepted.client,
-                fork: 0,
-                cseq: accepted.cseq,
-                lines: &accepted.ack_lines,
-                body: b"",
-            };
-            leg.leg.send_ack(cx, &ack);
-        }
-
-        self.legs.connect(trunk, agent);
-        if let Some(mut leg) = self.at(agent) {
-            leg.start_session(cx);
-        }
-
-        cx.core.fact(Fact::Joined {
-            call: ids.call,
-            org: ids.org,
-            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
-        });
-
-        // For its effect alone: notes the origin line that the runtime has of the callee's SDP.
-        self.legs.with_origin(agent, heard);
-        sdp
-    }
-
-    /// Ends the set-up of an outbound call: takes our INVITE back, or hangs up on the callee. Returns the end as the record has it.
-    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: CallEnd) -> CallEnd {
-        let reason = end.reason.unwrap_or(Reason::Internal);
-        let asked = reason == Reason::Operator;
-        if let Some((_, mut dialing)) = self.legs.take_dialing() {
-            dialing.cancel(cx, reason);
-            return match asked {
-                true => CallEnd {
-                    status: Status::Canceled,
-                    sip_code: 487,
-                    ..end
-                },
-                false => end,
-            };
-        }
-
-        self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
-        // The callee had answered: a hang-up on request or by the callee completes the call.
-        let is_completed = asked || end.by == HangupBy::Callee;
-        let status = match is_completed {
-            true => Status::Completed,
-            false => Status::Failed,
+    let (trunk, agent) = (bridge.trunk_id(), bridge.agent_id());
+    let ready = LegState::Ready(Session::default());
+    bridge.legs.set_state(agent, ready);
+    if let Some(mut leg) = bridge.at(agent) {
+        leg.open(cx, accepted.flow, message);
+        let ack = Ack {
+            client: accepted.client,
+            fork: 0,
+            cseq: accepted.cseq,
+            lines: &accepted.ack_lines,
+            body: b"",
         };
-        CallEnd { status, ..end }
+        leg.leg.send_ack(cx, &ack);
     }
+
+    bridge.legs.connect(trunk, agent);
+    if let Some(mut leg) = bridge.at(agent) {
+        leg.start_session(cx);
+    }
+
+    cx.core.fact(Fact::Joined {
+        call: ids.call,
+        org: ids.org,
+        runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+    });
+
+    // For its effect alone: notes the origin line that the runtime has of the callee's SDP.
+    bridge.legs.with_origin(agent, heard);
+    sdp
+}
+
+/// Ends the set-up of an outbound call: takes our INVITE back, or hangs up on the callee. Returns the end as the record has it.
+pub(crate) fn end_outbound(bridge: &mut Bridge, cx: &mut Cx<'_>, end: CallEnd) -> CallEnd {
+    let reason = end.reason.unwrap_or(Reason::Internal);
+    let asked = reason == Reason::Operator;
+    if let Some((_, mut dialing)) = bridge.legs.take_dialing() {
+        dialing.cancel(cx, reason);
+        return match asked {
+            true => CallEnd {
+                status: Status::Canceled,
+                sip_code: 487,
+                ..end
+            },
+            false => end,
+        };
+    }
+
+    bridge.send_bye(cx, bridge.trunk_id(), ByeContent::ours(reason));
+    // The callee had answered: a hang-up on request or by the callee completes the call.
+    let is_completed = asked || end.by == HangupBy::Callee;
+    let status = match is_completed {
+        true => Status::Completed,
+        false => Status::Failed,
+    };
+    CallEnd { status, ..end }
 }
 
 impl Outbound {

@@ -17,114 +17,110 @@ use crate::parts::crossing::lacking_options;
 use crate::parts::ids::LegId;
 use crate::parts::pbx::Pbx;
 
-impl Bridge {
-    /// Returns whether a request of the PBX with this method shows that it still has the caller.
-    pub(crate) fn shows_caller(&self, method: Method) -> bool {
-        let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
-        let offers_anyway = pbx.is_some_and(Pbx::offers_without_caller);
-        let may_be_offer = matches!(method, Method::Invite | Method::Update);
+/// Returns whether a request of the PBX with this method shows that it still has the caller.
+pub(crate) fn shows_caller(bridge: &Bridge, method: Method) -> bool {
+    let pbx = bridge.trunk().and_then(|trunk| trunk.abilities.pbx);
+    let offers_anyway = pbx.is_some_and(Pbx::offers_without_caller);
+    let may_be_offer = matches!(method, Method::Invite | Method::Update);
 
-        // BYE and NOTIFY are also accepted without a caller.
-        let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
-        !(is_accepted_anyway || may_be_offer && offers_anyway)
+    // BYE and NOTIFY are also accepted without a caller.
+    let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
+    !(is_accepted_anyway || may_be_offer && offers_anyway)
+}
+
+/// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
+/// `arriving`: the leg of a destination that is to replace the agent's.
+pub(crate) fn answer_apart(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    server: ServerTx,
+    message: &Message<'_>,
+    arriving: Option<LegId>,
+) {
+    let method = message.method();
+    if arriving != Some(id) {
+        return cx.respond(server, 481, None, |_| {}, b"");
     }
 
-    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
-    /// `arriving`: the leg of a destination that is to replace the agent's.
-    pub(crate) fn answer_apart(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        server: ServerTx,
-        message: &Message<'_>,
-        arriving: Option<LegId>,
-    ) {
-        let method = message.method();
-        if arriving != Some(id) {
-            return cx.respond(server, 481, None, |_| {}, b"");
-        }
-
-        // A destination whose media the caller doesn't have yet: its dialog exists, and a 481 would end it.
-        if let Some(lacking) = lacking_options(message) {
-            return refuse_options(cx, server, &lacking);
-        }
-        let methods = self.methods(id);
-        match method {
-            Method::Options => {
-                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
-            }
-            Method::Info => cx.respond(server, 200, None, |_| {}, b""),
-            Method::Message => cx.respond(server, 480, None, |_| {}, b""),
-            // 491 has the destination try again (RFC 3261 §14.1), and by then the caller may have its media.
-            Method::Invite
-            | Method::Ack
-            | Method::Bye
-            | Method::Cancel
-            | Method::Register
-            | Method::Prack
-            | Method::Update
-            | Method::Refer
-            | Method::Notify
-            | Method::Subscribe
-            | Method::Publish
-            | Method::Other => cx.respond(server, 491, None, |_| {}, b""),
-        }
+    // A destination whose media the caller doesn't have yet: its dialog exists, and a 481 would end it.
+    if let Some(lacking) = lacking_options(message) {
+        return refuse_options(cx, server, &lacking);
     }
-
-    /// Handles BYE from a leg that isn't connected with another.
-    pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.legs.stop_timers(cx, id);
-        self.legs.set_state(id, LegState::Gone);
-        if let Some(peer) = self.legs.sip_mut(id) {
-            peer.dialogs.clear();
+    let methods = bridge.methods(id);
+    match method {
+        Method::Options => {
+            cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
         }
-    }
-
-    /// Returns the loss of a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that
-    /// the call goes by counts: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
-    pub(crate) fn lost_by(&self, pending: &Pending, status: u16) -> Option<Lost> {
-        let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
-        let is_up = self.status() != CallStatus::SettingUp;
-        let is_lost = is_gone && is_up && self.has_fork(pending.leg, pending.fork);
-        is_lost.then(|| Lost::of(status))
+        Method::Info => cx.respond(server, 200, None, |_| {}, b""),
+        Method::Message => cx.respond(server, 480, None, |_| {}, b""),
+        // 491 has the destination try again (RFC 3261 §14.1), and by then the caller may have its media.
+        Method::Invite
+        | Method::Ack
+        | Method::Bye
+        | Method::Cancel
+        | Method::Register
+        | Method::Prack
+        | Method::Update
+        | Method::Refer
+        | Method::Notify
+        | Method::Subscribe
+        | Method::Publish
+        | Method::Other => cx.respond(server, 491, None, |_| {}, b""),
     }
 }
 
-impl Relay<'_> {
-    /// Relays a request to the other leg; an agent with media of ours accepts a MESSAGE, and an INFO that it understands.
-    pub(crate) fn request(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        if self.bridge.is_local() {
-            return match message.method() == Method::Info {
-                true => info_body::answer(cx, server, message),
-                false => cx.respond(server, 200, None, |_| {}, b""),
-            };
-        }
-        // The trunk's leg has answered or been answered, and its agent is still being called.
-        let is_early =
-            self.bridge.status() == CallStatus::SettingUp && self.bridge.legs.session(id).is_some();
-        if self.bridge.is_trunk(id) && is_early {
-            return answer_alone(cx, server, message.method());
-        }
+/// Handles BYE from a leg that isn't connected with another.
+pub(crate) fn on_apart_bye(bridge: &mut Bridge, cx: &mut Cx<'_>, id: LegId) {
+    bridge.legs.stop_timers(cx, id);
+    bridge.legs.set_state(id, LegState::Gone);
+    if let Some(peer) = bridge.legs.sip_mut(id) {
+        peer.dialogs.clear();
+    }
+}
 
-        let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let other = self.bridge.other(id);
-        let sent = self.send(cx, other, fork, method, purpose, Some(message), |_| {});
-        if sent.is_none() {
-            // A 481 has the requester end its dialog (RFC 3261 §12.2.1.2): not for a lack of room, which passes.
-            let status = if self.bridge.has_fork(other, fork) {
-                503
-            } else {
-                481
-            };
-            cx.respond(server, status, None, |_| {}, b"");
-        }
+/// Returns the loss of a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that
+/// the call goes by counts: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
+pub(crate) fn lost_by(bridge: &Bridge, pending: &Pending, status: u16) -> Option<Lost> {
+    let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
+    let is_up = bridge.status() != CallStatus::SettingUp;
+    let is_lost = is_gone && is_up && bridge.has_fork(pending.leg, pending.fork);
+    is_lost.then(|| Lost::of(status))
+}
+
+/// Relays a request to the other leg; an agent with media of ours accepts a MESSAGE, and an INFO that it understands.
+pub(crate) fn request(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    fork: u8,
+    server: ServerTx,
+    message: &Message<'_>,
+) {
+    if relaying.bridge.is_local() {
+        return match message.method() == Method::Info {
+            true => info_body::answer(cx, server, message),
+            false => cx.respond(server, 200, None, |_| {}, b""),
+        };
+    }
+    // The trunk's leg has answered or been answered, and its agent is still being called.
+    let is_early = relaying.bridge.status() == CallStatus::SettingUp
+        && relaying.bridge.legs.session(id).is_some();
+    if relaying.bridge.is_trunk(id) && is_early {
+        return answer_alone(cx, server, message.method());
+    }
+
+    let (method, purpose) = (message.method(), Purpose::Relay(server));
+    let other = relaying.bridge.other(id);
+    let sent = relaying.send(cx, other, fork, method, purpose, Some(message), |_| {});
+    if sent.is_none() {
+        // A 481 has the requester end its dialog (RFC 3261 §12.2.1.2): not for a lack of room, which passes.
+        let status = if relaying.bridge.has_fork(other, fork) {
+            503
+        } else {
+            481
+        };
+        cx.respond(server, status, None, |_| {}, b"");
     }
 }
 

@@ -9,6 +9,8 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use crate::core::context::{Cx, MIN_SE};
+use crate::dialog::in_dialog;
+use crate::dialog::successor;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::delayed_ack::Delayed;
@@ -19,6 +21,7 @@ use crate::leg::own_request::{Pending, Purpose};
 use crate::leg::relay::Relay;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{Ack, Lost};
+use crate::media::local_media;
 use crate::parts::crossing::CrossingKind;
 use crate::parts::dial_failure::refusal_lines;
 use crate::parts::ids::LegId;
@@ -28,64 +31,62 @@ use crate::parts::request_origin::RequestOrigin;
 use crate::parts::role::LegRole;
 use crate::{has_sdp, sdp_of};
 
-impl Bridge {
-    /// Returns whether an offer of a leg's peer may begin now; otherwise refuses it. `joining` may keep the caller's offer open.
-    fn may_offer(
-        &self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        joining: JoinPhase,
-    ) -> bool {
-        let Some(status) = self.refusal_of_offer(id, fork, joining) else {
-            return true;
-        };
-        refuse_for_now(cx, server, status);
-        false
-    }
+/// Returns whether an offer of a leg's peer may begin now; otherwise refuses it. `joining` may keep the caller's offer open.
+fn may_offer(
+    bridge: &Bridge,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    fork: u8,
+    server: ServerTx,
+    joining: JoinPhase,
+) -> bool {
+    let Some(status) = bridge.refusal_of_offer(id, fork, joining) else {
+        return true;
+    };
+    refuse_for_now(cx, server, status);
+    false
+}
 
-    /// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
-    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
-        let Some(leg) = self.legs.get_mut(id) else {
-            return false;
-        };
-        let session = leg.session_mut();
-        if !session.is_some_and(|session| session.confirm(server)) {
-            return false;
+/// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
+fn confirmed(bridge: &mut Bridge, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
+    let Some(leg) = bridge.legs.get_mut(id) else {
+        return false;
+    };
+    let session = leg.session_mut();
+    if !session.is_some_and(|session| session.confirm(server)) {
+        return false;
+    }
+    match leg.take_owed_bye() {
+        // RFC 3261 §15: "the callee's UA MUST NOT send a BYE on a confirmed dialog until it has received an ACK".
+        Some(content) => {
+            bridge.send_bye(cx, id, content);
+            false
         }
-        match leg.take_owed_bye() {
-            // RFC 3261 §15: "the callee's UA MUST NOT send a BYE on a confirmed dialog until it has received an ACK".
-            Some(content) => {
-                self.send_bye(cx, id, content);
-                false
-            }
-            None => self.is_trunk(id),
+        None => bridge.is_trunk(id),
+    }
+}
+/// Handles a 2xx of ours without an ACK; true if the call ends with it.
+pub(crate) fn on_no_ack(bridge: &mut Bridge, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+    let overdue = bridge.legs.iter_mut().find_map(|leg| {
+        let ack = leg.session_mut()?.take_overdue(server)?;
+        Some((leg.id, ack, leg.take_owed_bye()))
+    });
+    let Some((id, ack, owed)) = overdue else {
+        return false;
+    };
+    // The other leg's 2xx has waited for the answer in this ACK, and its peer repeats the 2xx until our ACK comes.
+    if let Some(delayed) = &ack.delayed {
+        let other = bridge.other(id);
+        if let Some(leg) = bridge.legs.get_mut(other) {
+            leg.reject_offer(cx, delayed);
         }
     }
-    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
-    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let overdue = self.legs.iter_mut().find_map(|leg| {
-            let ack = leg.session_mut()?.take_overdue(server)?;
-            Some((leg.id, ack, leg.take_owed_bye()))
-        });
-        let Some((id, ack, owed)) = overdue else {
-            return false;
-        };
-        // The other leg's 2xx has waited for the answer in this ACK, and its peer repeats the 2xx until our ACK comes.
-        if let Some(delayed) = &ack.delayed {
-            let other = self.other(id);
-            if let Some(leg) = self.legs.get_mut(other) {
-                leg.reject_offer(cx, delayed);
-            }
-        }
-        // RFC 3261 §13.3.1.4: without an ACK "the session SHOULD be terminated". An owed BYE ends its own leg only.
-        let ends = owed.is_none();
-        if let Some(content) = owed {
-            self.send_bye(cx, id, content);
-        }
-        ends
+    // RFC 3261 §13.3.1.4: without an ACK "the session SHOULD be terminated". An owed BYE ends its own leg only.
+    let ends = owed.is_none();
+    if let Some(content) = owed {
+        bridge.send_bye(cx, id, content);
     }
+    ends
 }
 
 /// Re-INVITE or UPDATE of a leg's peer, and what the features of its call let it do.
@@ -123,324 +124,323 @@ pub(crate) enum ReofferProgress {
     AgentReplaced,
 }
 
-impl Relay<'_> {
-    /// Handles a re-INVITE. Returns whether its offer crosses to the other leg.
-    pub(crate) fn on_reinvite(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
-        let (id, server) = (of.leg, of.server);
-        // A refused one counts as well: until its ACK, an offer of ours would meet it.
-        self.bridge.requests.note_theirs(server);
-        let status = self.bridge.status();
-        if status == CallStatus::SettingUp {
-            // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
-            let status = match self.bridge.is_trunk(id) && self.bridge.incoming().is_some() {
-                true => 500,
-                false => 491,
-            };
-            refuse_for_now(cx, server, status);
-            return false;
-        }
-        if !self.bridge.may_offer(cx, id, of.fork, server, of.joining) {
-            return false;
-        }
-
-        match asked_session(cx, status, server, of.message) {
-            Some(renewal) => self.take_reoffer(cx, of, renewal),
-            None => false,
-        }
-    }
-
-    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target. Returns whether its offer crosses to the other leg.
-    pub(crate) fn on_update(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
-        let (id, fork, server, message) = (of.leg, of.fork, of.server, of.message);
-        if self.bridge.is_update_open(id, fork) {
-            // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
-            refuse_for_now(cx, server, 500);
-            return false;
-        }
-        let offers = has_sdp(message);
-        if offers && !self.bridge.may_offer(cx, id, fork, server, of.joining) {
-            return false;
-        }
-
-        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
-            return false;
+/// Handles a re-INVITE. Returns whether its offer crosses to the other leg.
+pub(crate) fn on_reinvite(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
+    let (id, server) = (of.leg, of.server);
+    // A refused one counts as well: until its ACK, an offer of ours would meet it.
+    relaying.bridge.requests.note_theirs(server);
+    let status = relaying.bridge.status();
+    if status == CallStatus::SettingUp {
+        // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
+        let status = match relaying.bridge.is_trunk(id) && relaying.bridge.incoming().is_some() {
+            true => 500,
+            false => 491,
         };
-        if offers {
-            return self.take_reoffer(cx, of, renewal);
-        }
-
-        let peer = self.bridge.legs.sip_mut(id);
-        if let Some(dialog) = peer.and_then(|peer| peer.dialog(fork)) {
-            dialog.refresh_target(message);
-        }
-        if let Some(mut leg) = self.bridge.at(id) {
-            leg.take_renewal(cx, renewal);
-            leg.leg.accept_change(cx, server, b"", |_| {});
-        }
-        false
+        refuse_for_now(cx, server, status);
+        return false;
+    }
+    if !may_offer(&relaying.bridge, cx, id, of.fork, server, of.joining) {
+        return false;
     }
 
-    /// Takes an offer that may begin: it is answered here, or crosses.
-    fn take_reoffer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        of: &Reoffer<'_>,
-        renewal: Option<SessionTimer>,
-    ) -> bool {
-        let (id, server, message) = (of.leg, of.server, of.message);
-        held_media::note_proposal(self.bridge, id, message);
-        if self.bridge.is_local() {
-            self.answer_change(cx, renewal, server, message);
-            return false;
-        }
-        if self.bridge.is_trunk(id) && of.has_agent_left {
-            // The destination's own exchange comes first; the caller may retry after it.
-            refuse_for_now(cx, server, 491);
-            return false;
-        }
-        self.change(cx, id, of.fork, server, message, renewal)
+    match asked_session(cx, status, server, of.message) {
+        Some(renewal) => take_reoffer(relaying, cx, of, renewal),
+        None => false,
+    }
+}
+
+/// Handles an UPDATE. Without a body it only refreshes this leg's session and target. Returns whether its offer crosses to the other leg.
+pub(crate) fn on_update(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
+    let (id, fork, server, message) = (of.leg, of.fork, of.server, of.message);
+    if relaying.bridge.is_update_open(id, fork) {
+        // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
+        refuse_for_now(cx, server, 500);
+        return false;
+    }
+    let offers = has_sdp(message);
+    if offers && !may_offer(&relaying.bridge, cx, id, fork, server, of.joining) {
+        return false;
     }
 
-    /// Handles the final answer to a relayed re-INVITE.
-    ///
-    /// # Errors
-    /// The peer is gone.
-    pub(crate) fn on_reinvite_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        pending: &Pending,
-        message: &Message<'_>,
-    ) -> Result<ReofferProgress, Lost> {
-        let (Purpose::Relay(server), RequestOrigin::Relayed { cseq: asked, .. }) =
-            (pending.purpose, &pending.origin)
-        else {
-            return Ok(ReofferProgress::Nothing);
-        };
-
-        if message.status() >= 300 {
-            self.bridge.legs.fail_successor(server);
-            self.answer(cx, pending, server, message);
-            let lost = self.bridge.lost_by(pending, message.status());
-            return lost.map_or(Ok(ReofferProgress::Nothing), Err);
-        }
-        if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
-            leg.flow = flow;
-        }
-
-        if let Some(mut leg) = self.bridge.at(pending.leg) {
-            leg.note_refresh(cx, pending, message);
-        }
-        held_media::hear(self.bridge, pending.leg, message);
-
-        // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
-        let is_delayed = !pending.had_sdp && has_sdp(message);
-        let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
-        if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
-            leg.send_ack(cx, &pending.ack());
-        }
-
-        // A new leg takes its place first: `other` has to find it as the requester that is answered below.
-        let replaced = self.succeed(cx, server);
-        let requester = self.bridge.other(pending.leg);
-        if let Some(peer) = self.bridge.legs.sip_mut(requester) {
-            peer.move_target(pending);
-        }
-        if let Some(mut leg) = self.bridge.at(requester) {
-            leg.take_renewal(cx, pending.renewal);
-        }
-
-        self.accept_change(cx, (server, *asked), pending, delayed, message);
-        Ok(match replaced {
-            Some(LegRole::Agent | LegRole::Destination) => ReofferProgress::AgentReplaced,
-            Some(LegRole::Trunk) | None if self.bridge.is_trunk(requester) => {
-                ReofferProgress::TrunkOffered
-            }
-            Some(LegRole::Trunk) | None => ReofferProgress::Nothing,
-        })
+    let Some(renewal) = asked_session(cx, relaying.bridge.status(), server, message) else {
+        return false;
+    };
+    if offers {
+        return take_reoffer(relaying, cx, of, renewal);
     }
 
-    /// Refuses a relayed offer whose answer has another profile: it would cross to a requester that can't use it. The answerer has accepted the offer, and
-    /// is offered the media in use again.
-    pub(crate) fn refuse_other_profile(
-        &mut self,
-        cx: &mut Cx<'_>,
-        pending: &mut Pending,
-        answer: &Message<'_>,
-    ) {
-        let Purpose::Relay(server) = pending.purpose else {
-            return;
-        };
-        if !pending.is_misanswered(answer) {
-            return;
-        }
+    let peer = relaying.bridge.legs.sip_mut(id);
+    if let Some(dialog) = peer.and_then(|peer| peer.dialog(fork)) {
+        dialog.refresh_target(message);
+    }
+    if let Some(mut leg) = relaying.bridge.at(id) {
+        leg.take_renewal(cx, renewal);
+        leg.leg.accept_change(cx, server, b"", |_| {});
+    }
+    false
+}
 
-        let why = Reason::NoCommonMedia;
+/// Takes an offer that may begin: it is answered here, or crosses.
+fn take_reoffer(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    of: &Reoffer<'_>,
+    renewal: Option<SessionTimer>,
+) -> bool {
+    let (id, server, message) = (of.leg, of.server, of.message);
+    held_media::note_proposal(relaying.bridge, id, message);
+    if relaying.bridge.is_local() {
+        local_media::answer_change(relaying, cx, renewal, server, message);
+        return false;
+    }
+    if relaying.bridge.is_trunk(id) && of.has_agent_left {
+        // The destination's own exchange comes first; the caller may retry after it.
+        refuse_for_now(cx, server, 491);
+        return false;
+    }
+    change(relaying, cx, id, of.fork, server, message, renewal)
+}
+
+/// Handles the final answer to a relayed re-INVITE.
+///
+/// # Errors
+/// The peer is gone.
+pub(crate) fn on_reinvite_answer(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    flow: Flow,
+    pending: &Pending,
+    message: &Message<'_>,
+) -> Result<ReofferProgress, Lost> {
+    let (Purpose::Relay(server), RequestOrigin::Relayed { cseq: asked, .. }) =
+        (pending.purpose, &pending.origin)
+    else {
+        return Ok(ReofferProgress::Nothing);
+    };
+
+    if message.status() >= 300 {
+        relaying.bridge.legs.fail_successor(server);
+        relaying.answer(cx, pending, server, message);
+        let lost = in_dialog::lost_by(&relaying.bridge, pending, message.status());
+        return lost.map_or(Ok(ReofferProgress::Nothing), Err);
+    }
+    if let Some(leg) = relaying.bridge.legs.sip_mut(pending.leg) {
+        leg.flow = flow;
+    }
+
+    if let Some(mut leg) = relaying.bridge.at(pending.leg) {
+        leg.note_refresh(cx, pending, message);
+    }
+    held_media::hear(relaying.bridge, pending.leg, message);
+
+    // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
+    let is_delayed = !pending.had_sdp && has_sdp(message);
+    let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
+    if let (None, Some(leg)) = (&delayed, relaying.bridge.legs.get_mut(pending.leg)) {
+        leg.send_ack(cx, &pending.ack());
+    }
+
+    // A new leg takes its place first: `other` has to find it as the requester that is answered below.
+    let replaced = successor::succeed(relaying, cx, server);
+    let requester = relaying.bridge.other(pending.leg);
+    if let Some(peer) = relaying.bridge.legs.sip_mut(requester) {
+        peer.move_target(pending);
+    }
+    if let Some(mut leg) = relaying.bridge.at(requester) {
+        leg.take_renewal(cx, pending.renewal);
+    }
+
+    accept_change(relaying, cx, (server, *asked), pending, delayed, message);
+    Ok(match replaced {
+        Some(LegRole::Agent | LegRole::Destination) => ReofferProgress::AgentReplaced,
+        Some(LegRole::Trunk) | None if relaying.bridge.is_trunk(requester) => {
+            ReofferProgress::TrunkOffered
+        }
+        Some(LegRole::Trunk) | None => ReofferProgress::Nothing,
+    })
+}
+
+/// Refuses a relayed offer whose answer has another profile: it would cross to a requester that can't use it. The answerer has accepted the offer, and
+/// is offered the media in use again.
+pub(crate) fn refuse_other_profile(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    pending: &mut Pending,
+    answer: &Message<'_>,
+) {
+    let Purpose::Relay(server) = pending.purpose else {
+        return;
+    };
+    if !pending.is_misanswered(answer) {
+        return;
+    }
+
+    let why = Reason::NoCommonMedia;
+    let lines = |head: &mut Head<'_>| refusal_lines(head, why);
+    relaying.bridge.legs.fail_successor(server);
+    cx.respond(server, why.status(), None, lines, b"");
+    pending.purpose = Purpose::Stale;
+
+    // Before the call is answered, the caller's media in use are those of its INVITE.
+    let invite = relaying.bridge.incoming().map(UasInvite::invite);
+    let invite = invite.filter(|invite| has_sdp(invite) && relaying.bridge.trunk_sdp().is_none());
+    let sdp: Option<Box<[u8]>> = invite.map(|invite| sdp_of(invite.body()).into());
+    if let Some(sdp) = sdp {
+        relaying.bridge.held.take_offer(&sdp);
+        relaying.bridge.set_trunk_sdp(&sdp);
+    }
+}
+
+/// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2). Returns false if
+/// the other side's media can't be of the family that it moves to.
+pub(crate) fn change(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    fork: u8,
+    server: ServerTx,
+    message: &Message<'_>,
+    renewal: Option<SessionTimer>,
+) -> bool {
+    // The peer moves its media to an IP family that the other side lacks, judged by the last SDP that we have sent to this peer. A side
+    // with both families shows that in its SDP (RFC 6157 §4).
+    let theirs = relaying
+        .bridge
+        .legs
+        .sip(id)
+        .and_then(|peer| peer.local_sdp(fork));
+    let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
+    if has_sdp(message) && theirs.is_some_and(moves_apart) {
+        relaying.bridge.legs.fail_successor(server);
+        let why = Reason::MediaFamilies;
         let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-        self.bridge.legs.fail_successor(server);
         cx.respond(server, why.status(), None, lines, b"");
-        pending.purpose = Purpose::Stale;
-
-        // Before the call is answered, the caller's media in use are those of its INVITE.
-        let invite = self.bridge.incoming().map(UasInvite::invite);
-        let invite = invite.filter(|invite| has_sdp(invite) && self.bridge.trunk_sdp().is_none());
-        let sdp: Option<Box<[u8]>> = invite.map(|invite| sdp_of(invite.body()).into());
-        if let Some(sdp) = sdp {
-            self.bridge.held.take_offer(&sdp);
-            self.bridge.set_trunk_sdp(&sdp);
-        }
+        return false;
     }
 
-    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2). Returns false if
-    /// the other side's media can't be of the family that it moves to.
-    pub(crate) fn change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-        renewal: Option<SessionTimer>,
-    ) -> bool {
-        // The peer moves its media to an IP family that the other side lacks, judged by the last SDP that we have sent to this peer. A side
-        // with both families shows that in its SDP (RFC 6157 §4).
-        let theirs = self
+    let (method, purpose) = (message.method(), Purpose::Relay(server));
+    let dialog = relaying
+        .bridge
+        .legs
+        .sip_mut(id)
+        .and_then(|leg| leg.dialog_ref(fork));
+    let target = dialog.and_then(|dialog| dialog.moves_to(message));
+    let target = target.map(Box::from);
+    let (other, content) = (relaying.bridge.other(id), Some(message));
+
+    let sent = relaying.send(cx, other, fork, method, purpose, content, |_| {});
+    match sent {
+        Some(pending) => (pending.renewal, pending.target) = (renewal, target),
+        None => {
+            relaying.bridge.legs.fail_successor(server);
+            cx.respond(server, 503, None, |_| {}, b"");
+        }
+    }
+    true
+}
+
+/// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
+fn accept_change(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    invite: (ServerTx, u32),
+    pending: &Pending,
+    delayed: Option<Delayed>,
+    message: &Message<'_>,
+) {
+    let requester = relaying.bridge.other(pending.leg);
+    let prefix = cx.core.config.header_prefix.clone();
+    let crossing = relaying.crossing(pending.leg, CrossingKind::Response, &prefix);
+    let crosses = crossing.body(message);
+    let body = relaying.bridge.held.crossing_sdp(&crosses);
+    let body = match &delayed {
+        // This offer of the other side goes on with the session that the requester knows.
+        Some(_) => relaying
             .bridge
             .legs
-            .sip(id)
-            .and_then(|peer| peer.local_sdp(fork));
-        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
-        if has_sdp(message) && theirs.is_some_and(moves_apart) {
-            self.bridge.legs.fail_successor(server);
-            let why = Reason::MediaFamilies;
-            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-            cx.respond(server, why.status(), None, lines, b"");
-            return false;
-        }
+            .with_streams(requester, pending.fork, &body),
+        None => streams::without_last(&body, pending.added_streams).into(),
+    };
+    relaying
+        .bridge
+        .legs
+        .remember_sdp(requester, pending.fork, &body);
 
-        let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let dialog = self
-            .bridge
-            .legs
-            .sip_mut(id)
-            .and_then(|leg| leg.dialog_ref(fork));
-        let target = dialog.and_then(|dialog| dialog.moves_to(message));
-        let target = target.map(Box::from);
-        let (other, content) = (self.bridge.other(id), Some(message));
+    let more = |head: &mut Head<'_>| crossing.copy(head, message);
+    held_media::hear_proposed(relaying.bridge, requester);
+    if let Some(leg) = relaying.bridge.legs.get_mut(requester) {
+        leg.accept_reinvite(cx, invite, &body, delayed, more);
+    }
+}
 
-        let sent = self.send(cx, other, fork, method, purpose, content, |_| {});
-        match sent {
-            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
-            None => {
-                self.bridge.legs.fail_successor(server);
-                cx.respond(server, 503, None, |_| {}, b"");
-            }
+/// Handles the ACK to a 2xx of ours.
+pub(crate) fn on_ack(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    message: &Message<'_>,
+) -> AckProgress {
+    let cseq = message.cseq().number;
+    let session = relaying.bridge.legs.session_mut(id);
+    // A repeated 2xx is acknowledged again; only the first ACK counts.
+    let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
+        return AckProgress::default();
+    };
+
+    cx.endpoint.acknowledged(ack.server);
+    relaying.bridge.legs.hear(id, cx.now);
+    held_media::hear(relaying.bridge, id, message);
+    let is_delayed = ack.delayed.is_some();
+    let is_answered = match ack.delayed {
+        Some(delayed) => acknowledge(relaying, cx, id, &delayed, message),
+        None => local_media::take_late_answer(relaying, cx, message),
+    };
+
+    let begins = confirmed(&mut relaying.bridge, cx, id, ack.server);
+    AckProgress {
+        begins,
+        // Inside a call our media go on as they were: the peer may have refused the audio for a while.
+        lacks_answer: !is_answered && (is_delayed || begins),
+    }
+}
+
+/// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer, or with one of another profile, its offer is
+/// rejected; returns false then.
+fn acknowledge(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    id: LegId,
+    delayed: &Delayed,
+    message: &Message<'_>,
+) -> bool {
+    let other = relaying.bridge.other(id);
+    let is_unusable = || media_profile::differ(&delayed.offer, sdp_of(message.body()));
+    if !has_sdp(message) || is_unusable() {
+        if let Some(leg) = relaying.bridge.legs.get_mut(other) {
+            leg.reject_offer(cx, delayed);
         }
-        true
+        return false;
     }
 
-    /// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
-    fn accept_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        invite: (ServerTx, u32),
-        pending: &Pending,
-        delayed: Option<Delayed>,
-        message: &Message<'_>,
-    ) {
-        let requester = self.bridge.other(pending.leg);
-        let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
-        let crosses = crossing.body(message);
-        let body = self.bridge.held.crossing_sdp(&crosses);
-        let body = match &delayed {
-            // This offer of the other side goes on with the session that the requester knows.
-            Some(_) => self
-                .bridge
-                .legs
-                .with_streams(requester, pending.fork, &body),
-            None => streams::without_last(&body, pending.added_streams).into(),
-        };
-        self.bridge
-            .legs
-            .remember_sdp(requester, pending.fork, &body);
-
-        let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        held_media::hear_proposed(self.bridge, requester);
-        if let Some(leg) = self.bridge.legs.get_mut(requester) {
-            leg.accept_reinvite(cx, invite, &body, delayed, more);
-        }
+    let mut lines = Vec::new();
+    let prefix = cx.core.config.header_prefix.clone();
+    let crossing = relaying.crossing(id, CrossingKind::InDialog, &prefix);
+    crossing.copy(&mut Head::new(&mut lines), message);
+    let crosses = crossing.body(message);
+    let body = relaying.bridge.held.crossing_sdp(&crosses);
+    // As many media sections as the offer had before some were added for this side.
+    let added = streams::count(&body).saturating_sub(streams::count(&delayed.offer));
+    let body = streams::without_last(&body, added);
+    relaying.bridge.legs.remember_sdp(other, delayed.fork, body);
+    let ack = Ack {
+        lines: &lines,
+        body,
+        ..delayed.ack()
+    };
+    if let Some(leg) = relaying.bridge.legs.get_mut(other) {
+        leg.send_ack(cx, &ack);
     }
-
-    /// Handles the ACK to a 2xx of ours.
-    pub(crate) fn on_ack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        message: &Message<'_>,
-    ) -> AckProgress {
-        let cseq = message.cseq().number;
-        let session = self.bridge.legs.session_mut(id);
-        // A repeated 2xx is acknowledged again; only the first ACK counts.
-        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
-            return AckProgress::default();
-        };
-
-        cx.endpoint.acknowledged(ack.server);
-        self.bridge.legs.hear(id, cx.now);
-        held_media::hear(self.bridge, id, message);
-        let is_delayed = ack.delayed.is_some();
-        let is_answered = match ack.delayed {
-            Some(delayed) => self.acknowledge(cx, id, &delayed, message),
-            None => self.take_late_answer(cx, message),
-        };
-
-        let begins = self.bridge.confirmed(cx, id, ack.server);
-        AckProgress {
-            begins,
-            // Inside a call our media go on as they were: the peer may have refused the audio for a while.
-            lacks_answer: !is_answered && (is_delayed || begins),
-        }
-    }
-
-    /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer, or with one of another profile, its offer is
-    /// rejected; returns false then.
-    fn acknowledge(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        delayed: &Delayed,
-        message: &Message<'_>,
-    ) -> bool {
-        let other = self.bridge.other(id);
-        let is_unusable = || media_profile::differ(&delayed.offer, sdp_of(message.body()));
-        if !has_sdp(message) || is_unusable() {
-            if let Some(leg) = self.bridge.legs.get_mut(other) {
-                leg.reject_offer(cx, delayed);
-            }
-            return false;
-        }
-
-        let mut lines = Vec::new();
-        let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
-        crossing.copy(&mut Head::new(&mut lines), message);
-        let crosses = crossing.body(message);
-        let body = self.bridge.held.crossing_sdp(&crosses);
-        // As many media sections as the offer had before some were added for this side.
-        let added = streams::count(&body).saturating_sub(streams::count(&delayed.offer));
-        let body = streams::without_last(&body, added);
-        self.bridge.legs.remember_sdp(other, delayed.fork, body);
-        let ack = Ack {
-            lines: &lines,
-            body,
-            ..delayed.ack()
-        };
-        if let Some(leg) = self.bridge.legs.get_mut(other) {
-            leg.send_ack(cx, &ack);
-        }
-        true
-    }
+    true
 }
 
 /// Returns the session interval that a refresh requests; `None` if it was refused as too brief. It is `Some(None)` before the

@@ -39,43 +39,41 @@ pub(crate) enum SourceTrust {
     LessSecure,
 }
 
-impl Bridge {
-    /// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
-    /// request.
-    pub(crate) fn trust(
-        &mut self,
-        core: &mut Core,
-        view: Option<&View>,
-        org: Uuid,
-        (id, fork): (LegId, u8),
-        flow: &Flow,
-        now: Moment,
-    ) -> SourceTrust {
-        let is_runtimes = self.role(id) == LegRole::Agent;
-        let Some(leg) = self.legs.sip_mut(id) else {
-            return SourceTrust::Unknown;
-        };
-        let ip = flow.peer.ip();
-        let known = &leg.known_addresses;
-        // Checked first: by a less secure transport not even a known IP counts.
-        if !known.admits(flow.transport) {
-            return SourceTrust::LessSecure;
-        }
-        if known.knows(ip) {
-            return SourceTrust::Known;
-        }
-
-        let ip = ip.to_canonical();
-        let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
-        let trust = match is_allowed {
-            true => SourceTrust::Known,
-            false => by_dialog(core, leg, fork, ip, now),
-        };
-        if trust == SourceTrust::Known {
-            leg.known_addresses.learn(ip);
-        }
-        trust
+/// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
+/// request.
+pub(crate) fn trust(
+    bridge: &mut Bridge,
+    core: &mut Core,
+    view: Option<&View>,
+    org: Uuid,
+    (id, fork): (LegId, u8),
+    flow: &Flow,
+    now: Moment,
+) -> SourceTrust {
+    let is_runtimes = bridge.role(id) == LegRole::Agent;
+    let Some(leg) = bridge.legs.sip_mut(id) else {
+        return SourceTrust::Unknown;
+    };
+    let ip = flow.peer.ip();
+    let known = &leg.known_addresses;
+    // Checked first: by a less secure transport not even a known IP counts.
+    if !known.admits(flow.transport) {
+        return SourceTrust::LessSecure;
     }
+    if known.knows(ip) {
+        return SourceTrust::Known;
+    }
+
+    let ip = ip.to_canonical();
+    let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
+    let trust = match is_allowed {
+        true => SourceTrust::Known,
+        false => by_dialog(core, leg, fork, ip, now),
+    };
+    if trust == SourceTrust::Known {
+        leg.known_addresses.learn(ip);
+    }
+    trust
 }
 
 impl Cx<'_> {

@@ -28,6 +28,7 @@ use crate::leg::call_status::CallStatus;
 use crate::leg::held_media;
 use crate::leg::own_request::{Pending, Purpose, RequestKind};
 use crate::leg::{Lost, NewRequest};
+use crate::media::local_media;
 use crate::parts::ids::LegId;
 use crate::parts::refusal::Reason;
 use crate::parts::reply::{PAUSE, Reply};
@@ -499,7 +500,7 @@ impl Hold {
         let is_local = bridge.is_local();
         let offer = match is_local {
             true => {
-                let own = bridge.local_offer();
+                let own = local_media::local_offer(bridge);
                 own.and_then(|own| self.machine.own_offer(&own))
             }
             false => self
@@ -625,7 +626,7 @@ impl Hold {
         bridge.held.set_closed(self.machine.is_closed());
 
         let answer = answer.filter(|_| is_of_caller);
-        let offer = bridge.told_to_trunk();
+        let offer = local_media::told_to_trunk(bridge);
         let audio = answer
             .filter(|_| is_local)
             .and_then(|answer| sdp::read_answer(&offer, answer));

@@ -12,85 +12,91 @@ use trunkline_sip::wire::Message;
 
 use crate::core::context::{Cx, MIN_SE};
 use crate::core::traced::DialogIdentity;
+use crate::dialog::reoffer;
+use crate::dialog::successor;
 use crate::leg::call_status::CallStatus;
 use crate::leg::keep_alive;
 use crate::leg::relay::Relay;
 use crate::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
+use crate::media::local_media;
 use crate::parts::ids::{LegId, TagOwner};
 use crate::parts::refusal::Reason;
 use crate::parts::sips;
 use crate::trust::credentials::LegCredentials;
 use crate::{has_sdp, sdp_of};
 
-impl Relay<'_> {
-    /// Offers the other side the media of the new leg.
-    pub(crate) fn on_successor(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (replaces, credentials): (LegId, Option<LegCredentials>),
-        server: ServerTx,
-        flow: Flow,
-        message: &Message<'_>,
-    ) {
-        // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
-        let fork = self.bridge.fork().unwrap_or_default();
-        let state = LegState::Replacing(Replacing {
-            server,
-            replaces,
-            is_behind_nat: keep_alive::sent_through_nat(&flow, message),
-        });
+/// Offers the other side the media of the new leg.
+pub(crate) fn on_successor(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    (replaces, credentials): (LegId, Option<LegCredentials>),
+    server: ServerTx,
+    flow: Flow,
+    message: &Message<'_>,
+) {
+    // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
+    let fork = relaying.bridge.fork().unwrap_or_default();
+    let state = LegState::Replacing(Replacing {
+        server,
+        replaces,
+        is_behind_nat: keep_alive::sent_through_nat(&flow, message),
+    });
 
-        let leg = self
-            .bridge
-            .legs
-            .add(self.bridge.role(replaces), LegPeer::Unknown, state);
-        let key = self.bridge.key;
-        let owner = TagOwner { key, leg };
-        cx.trace(owner, DialogIdentity::of_invite(message, flow));
-        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg, message);
-        cx.endpoint.set_tag(server, tag.as_bytes());
-        let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
-            self.bridge.legs.remove(leg);
-            return cx.respond(server, 400, None, |_| {}, b"");
-        };
+    let leg = relaying
+        .bridge
+        .legs
+        .add(relaying.bridge.role(replaces), LegPeer::Unknown, state);
+    let key = relaying.bridge.key;
+    let owner = TagOwner { key, leg };
+    cx.trace(owner, DialogIdentity::of_invite(message, flow));
+    let tag = relaying
+        .bridge
+        .mint_tag(cx, relaying.ids.slot, leg, message);
+    cx.endpoint.set_tag(server, tag.as_bytes());
+    let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
+        relaying.bridge.legs.remove(leg);
+        return cx.respond(server, 400, None, |_| {}, b"");
+    };
 
-        let mut peer = SipPeer::begun(flow);
-        peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
-        peer.dialogs.push(ForkDialog::new(fork, dialog, None));
-        peer.abilities = Abilities::of(message);
-        peer.remote_sdp = has_sdp(message).then(|| sdp_of(message.body()).into());
-        peer.credentials = credentials.map(Box::new);
-        self.bridge.legs.meet(leg, peer);
+    let mut peer = SipPeer::begun(flow);
+    peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
+    peer.dialogs.push(ForkDialog::new(fork, dialog, None));
+    peer.abilities = Abilities::of(message);
+    peer.remote_sdp = has_sdp(message).then(|| sdp_of(message.body()).into());
+    peer.credentials = credentials.map(Box::new);
+    relaying.bridge.legs.meet(leg, peer);
 
-        // An interval that is too brief was refused at admission.
-        let ours = cx.core.config.session_expires;
-        let renewal = SessionTimer::for_uas(message, MIN_SE, ours).unwrap_or_default();
-        match self.bridge.is_local() {
-            true => self.local_succeeds(cx, renewal, server, message),
-            false => {
-                self.bridge.legs.keep_origin(self.bridge.other(replaces));
-                self.change(cx, replaces, fork, server, message, renewal);
-            }
+    // An interval that is too brief was refused at admission.
+    let ours = cx.core.config.session_expires;
+    let renewal = SessionTimer::for_uas(message, MIN_SE, ours).unwrap_or_default();
+    match relaying.bridge.is_local() {
+        true => local_succeeds(relaying, cx, renewal, server, message),
+        false => {
+            relaying
+                .bridge
+                .legs
+                .keep_origin(relaying.bridge.other(replaces));
+            reoffer::change(relaying, cx, replaces, fork, server, message, renewal);
         }
     }
+}
 
-    /// Answers the INVITE of a new leg with media of our own.
-    fn local_succeeds(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        match self.local_sdp(message) {
-            Ok(sdp) => {
-                self.succeed(cx, server);
-                self.accept_with_media(cx, renewal, server, message, sdp);
-            }
-            Err(no) => {
-                self.bridge.legs.fail_successor(server);
-                no.reject(cx, server);
-            }
+/// Answers the INVITE of a new leg with media of our own.
+fn local_succeeds(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    renewal: Option<SessionTimer>,
+    server: ServerTx,
+    message: &Message<'_>,
+) {
+    match local_media::local_sdp(relaying, message) {
+        Ok(sdp) => {
+            successor::succeed(relaying, cx, server);
+            local_media::accept_with_media(relaying, cx, renewal, server, message, sdp);
+        }
+        Err(no) => {
+            relaying.bridge.legs.fail_successor(server);
+            no.reject(cx, server);
         }
     }
 }

@@ -73,120 +73,116 @@ impl ProvisionalSink for Caller<'_, '_> {
     }
 }
 
-impl ActiveLeg<'_> {
-    /// Sends the caller a provisional response.
-    pub(crate) fn tell_caller(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        delivery: Delivery,
-        answer: Provisional,
-    ) {
-        if let Some((relay, mut caller)) = self.relay_and_caller(cx) {
-            relay.handle_provisional(&mut caller, fork, delivery, answer);
-        }
-    }
-
-    fn relay_and_caller<'a, 'c>(
-        &'a mut self,
-        cx: &'a mut Cx<'c>,
-    ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let (LegState::Incoming(incoming), LegPeer::Sip(peer)) =
-            (&mut self.leg.state, &mut self.leg.peer)
-        else {
-            return None;
-        };
-        let caller = Caller {
-            key: self.call,
-            invite: incoming.server(),
-            leg: peer,
-            cx,
-        };
-        Some((&mut incoming.relay, caller))
+/// Sends the caller a provisional response.
+pub(crate) fn tell_caller(
+    active: &mut ActiveLeg<'_>,
+    cx: &mut Cx<'_>,
+    fork: u8,
+    delivery: Delivery,
+    answer: Provisional,
+) {
+    if let Some((relay, mut caller)) = relay_and_caller(active, cx) {
+        relay.handle_provisional(&mut caller, fork, delivery, answer);
     }
 }
 
-impl Bridge {
-    /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
-    pub(crate) fn begin_fork(
-        &mut self,
-        cx: &mut Cx<'_>,
-        slot: Slot,
-        fork: u8,
-        dialog: Dialog,
-        message: &Message<'_>,
-    ) {
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        if self.incoming().is_none() {
-            return;
-        }
+fn relay_and_caller<'a, 'c>(
+    active: &'a mut ActiveLeg<'_>,
+    cx: &'a mut Cx<'c>,
+) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
+    let (LegState::Incoming(incoming), LegPeer::Sip(peer)) =
+        (&mut active.leg.state, &mut active.leg.peer)
+    else {
+        return None;
+    };
+    let caller = Caller {
+        key: active.call,
+        invite: incoming.server(),
+        leg: peer,
+        cx,
+    };
+    Some((&mut incoming.relay, caller))
+}
 
-        let known = self.legs.sip_mut(agent);
-        // A further response of the fork may bring another Contact.
-        if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
-            return known.refresh_target(message);
-        }
-
-        let Some(invite) = self.incoming().map(UasInvite::invite) else {
-            return;
-        };
-        let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
-        let Some(peer) = self.legs.sip_mut(agent) else {
-            return;
-        };
-
-        let sent = offer.clone();
-        peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
-        peer.with_origin(offer.as_deref().unwrap_or_default());
-
-        // The 18x that the caller has proven the call by began its dialog, which the runtime's first one goes on in.
-        if self.has_fork(trunk, fork) {
-            return;
-        }
-        let dialog = self.mint_caller_dialog(cx, slot);
-        if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
-            trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
-        }
+/// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
+pub(crate) fn begin_fork(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    slot: Slot,
+    fork: u8,
+    dialog: Dialog,
+    message: &Message<'_>,
+) {
+    let (trunk, agent) = (bridge.trunk_id(), bridge.agent_id());
+    if bridge.incoming().is_none() {
+        return;
     }
 
-    /// Handles the timer of a reliable provisional response. A fork that is never acknowledged ends; true if it was the last
-    /// one, which ends the call (RFC 3262 §3).
-    pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) -> bool {
-        let trunk = self.trunk_id();
-        let leg = self.at(trunk);
-        let repeat = leg.and_then(|mut leg| {
-            let (relay, mut caller) = leg.relay_and_caller(cx)?;
-            Some(relay.handle_timer(&mut caller, fork))
-        });
-        match repeat {
-            Some(Retransmission::GivenUp) => !self.goes_on_without(fork),
-            Some(Retransmission::GoesOn) | None => false,
-        }
+    let known = bridge.legs.sip_mut(agent);
+    // A further response of the fork may bring another Contact.
+    if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
+        return known.refresh_target(message);
     }
 
-    /// Returns whether the call goes on without a fork that the caller hasn't acknowledged.
-    fn goes_on_without(&self, fork: u8) -> bool {
-        let Some(agent) = self.agent() else {
-            return true;
-        };
-        // Dialogs belong to the current attempt: a fork without a dialog is of an attempt that has failed.
-        let has_failed = self.won_fork().is_none() && agent.dialog_ref(fork).is_none();
-        has_failed || self.has_another_fork(fork)
-    }
+    let Some(invite) = bridge.incoming().map(UasInvite::invite) else {
+        return;
+    };
+    let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
+    let Some(peer) = bridge.legs.sip_mut(agent) else {
+        return;
+    };
 
-    /// Returns whether the runtime's INVITE may be answered in another fork.
-    fn has_another_fork(&self, fork: u8) -> bool {
-        let mut dialogs = self.agent().into_iter().flat_map(|agent| &agent.dialogs);
-        match self.won_fork() {
-            Some(won) => won != fork,
-            None => dialogs.any(|held| held.fork != fork),
-        }
-    }
+    let sent = offer.clone();
+    peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
+    peer.with_origin(offer.as_deref().unwrap_or_default());
 
-    /// The fork whose 2xx waits for the caller's PRACK.
-    fn won_fork(&self) -> Option<u8> {
-        self.incoming()?.relay.held_fork()
+    // The 18x that the caller has proven the call by began its dialog, which the runtime's first one goes on in.
+    if bridge.has_fork(trunk, fork) {
+        return;
     }
+    let dialog = bridge.mint_caller_dialog(cx, slot);
+    if let (Some(dialog), Some(trunk)) = (dialog, bridge.legs.sip_mut(trunk)) {
+        trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
+    }
+}
+
+/// Handles the timer of a reliable provisional response. A fork that is never acknowledged ends; true if it was the last
+/// one, which ends the call (RFC 3262 §3).
+pub(crate) fn on_reliable_timer(bridge: &mut Bridge, cx: &mut Cx<'_>, fork: u8) -> bool {
+    let trunk = bridge.trunk_id();
+    let leg = bridge.at(trunk);
+    let repeat = leg.and_then(|mut leg| {
+        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
+        Some(relay.handle_timer(&mut caller, fork))
+    });
+    match repeat {
+        Some(Retransmission::GivenUp) => !goes_on_without(bridge, fork),
+        Some(Retransmission::GoesOn) | None => false,
+    }
+}
+
+/// Returns whether the call goes on without a fork that the caller hasn't acknowledged.
+fn goes_on_without(bridge: &Bridge, fork: u8) -> bool {
+    let Some(agent) = bridge.agent() else {
+        return true;
+    };
+    // Dialogs belong to the current attempt: a fork without a dialog is of an attempt that has failed.
+    let has_failed = won_fork(bridge).is_none() && agent.dialog_ref(fork).is_none();
+    has_failed || has_another_fork(bridge, fork)
+}
+
+/// Returns whether the runtime's INVITE may be answered in another fork.
+fn has_another_fork(bridge: &Bridge, fork: u8) -> bool {
+    let mut dialogs = bridge.agent().into_iter().flat_map(|agent| &agent.dialogs);
+    match won_fork(bridge) {
+        Some(won) => won != fork,
+        None => dialogs.any(|held| held.fork != fork),
+    }
+}
+
+/// The fork whose 2xx waits for the caller's PRACK.
+fn won_fork(bridge: &Bridge) -> Option<u8> {
+    bridge.incoming()?.relay.held_fork()
 }
 
 /// Consequence of a PRACK of the caller for its call.
@@ -201,219 +197,231 @@ pub(crate) enum PrackProgress {
     Unusable,
 }
 
-impl Relay<'_> {
-    /// Handles a provisional response to the runtime's INVITE.
-    pub(crate) fn provisional(&mut self, cx: &mut Cx<'_>, heard: ProvisionalResponse<'_>) {
-        // The callee of an outbound call has answered, so the runtime's provisional responses go to no leg.
-        let (Some(early), Some(_)) = (heard.early, self.bridge.incoming()) else {
-            return;
-        };
-        match early.begins {
-            Some(dialog) => {
-                self.bridge
-                    .begin_fork(cx, self.ids.slot, early.fork, dialog, heard.message)
-            }
-            None => {
-                let dialog = self
-                    .bridge
-                    .agent_mut()
-                    .and_then(|peer| peer.dialog(early.fork));
-                if let Some(dialog) = dialog {
-                    dialog.refresh_target(heard.message);
-                }
-            }
-        }
-        self.relay_provisional(cx, early.fork, early.rseq, heard.message);
-    }
-
-    /// Handles BYE of the caller in one of several early dialogs. The BYE ends that dialog and the runtime's of the same fork. The INVITE
-    /// goes on in the other forks (RFC 3261 §15). False if there is no other.
-    pub(crate) fn end_early_dialog(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        bye: &Message<'_>,
-    ) -> bool {
-        if !self.bridge.has_another_fork(fork) {
-            return false;
-        }
-
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        let config = Arc::clone(&cx.core.config);
-        let crossing = self.crossing(trunk, CrossingKind::InDialog, &config.header_prefix);
-        let content = ByeContent::of(bye, crossing);
-        let request = NewRequest {
-            body: &content.body,
-            ..NewRequest::bare(fork, Method::Bye, Purpose::Own)
-        };
-        self.bridge
-            .send(cx, agent, &request, |head| head.raw(&content.lines));
-
-        // Both dialogs go first: `abandon_dropped` refuses what was relayed in dialogs that are gone.
-        for id in [trunk, agent] {
-            if let Some(peer) = self.bridge.legs.sip_mut(id) {
-                peer.dialogs.retain(|held| held.fork != fork);
-            }
-        }
-        self.bridge.abandon_dropped(cx);
-        if let Some(mut leg) = self.bridge.at(trunk)
-            && let Some((relay, mut caller)) = leg.relay_and_caller(cx)
-        {
-            relay.end_fork(&mut caller, fork);
-        }
-        true
-    }
-
-    /// Relays a provisional response of the runtime to the caller, in the same fork.
-    fn relay_provisional(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        rseq: Option<u32>,
-        message: &Message<'_>,
-    ) {
-        let config = Arc::clone(&cx.core.config);
-        let crossing = self.crossing(
-            self.bridge.agent_id(),
-            CrossingKind::Response,
-            &config.header_prefix,
-        );
-
-        let Some(relay) = self.bridge.incoming().map(|incoming| &incoming.relay) else {
-            return;
-        };
-        // The caller has ended this early dialog by a BYE. The INVITE goes on in the others (RFC 3261 §15).
-        if relay.has_ended(fork) {
-            return;
-        }
-
-        // Only the caller's first response counts as the beginning of ringing.
-        if relay.is_silent() {
-            cx.note_ringing(self.ids);
-        }
-
-        let delivery = relay.delivery(rseq);
-        let offer = self.bridge.incoming().map(UasInvite::invite);
-        let offer = offer
-            .filter(|invite| has_sdp(invite))
-            .map(|invite| invite.body());
-        let is_unusable = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
-        // The 2xx is judged by itself (`Bridge::why_unusable`).
-        let is_withheld = relay.is_bare(delivery) || offer.is_some_and(is_unusable);
-        let body = match is_withheld && has_sdp(message) {
-            true => b"",
-            false => message.body(),
-        };
-
-        let mut head = Vec::new();
-        crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
-        let answer = Provisional {
-            status: message.status(),
-            has_sdp: !body.is_empty() && has_sdp(message),
-            head: head.into(),
-            body: body.into(),
-        };
-
-        // The runtime requires a PRACK and the caller sends none.
-        if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
-            self.send_prack(cx, fork, rseq, Purpose::Own, None);
-        }
-        let trunk = self.bridge.trunk_id();
-        let is_offered = self.bridge.incoming();
-        let is_offered = is_offered.is_some_and(|incoming| has_sdp(incoming.invite()));
-        if answer.has_sdp && is_offered {
-            // The 2xx may come without it (`Relay::pass_answer`).
-            self.bridge.legs.remember_sdp(trunk, fork, &answer.body);
-        }
-        if let Some(mut leg) = self.bridge.at(trunk) {
-            leg.tell_caller(cx, fork, delivery, answer);
-        }
-    }
-
-    /// Handles the caller's PRACK.
-    pub(crate) fn on_prack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) -> PrackProgress {
-        let trunk = self.bridge.trunk_id();
-        let leg = self.bridge.at(trunk);
-        let acknowledged = leg.and_then(|mut leg| {
-            let (relay, mut caller) = leg.relay_and_caller(cx)?;
-            relay.handle_prack(&mut caller, fork, message)
-        });
-
-        let Some(acknowledged) = acknowledged else {
-            // RFC 3262 §3: after its final response the UAS "MUST be prepared to process PRACK requests" for responses
-            // that were out. Any other unmatched PRACK is 481.
-            let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
-            let session = self.bridge.legs.session_mut(self.bridge.trunk_id());
-            let late = session.and_then(|session| session.late_prack.take_if(is_late));
-            let status = match late {
-                Some(_) => 200,
-                None => 481,
-            };
-            cx.respond(server, status, None, |_| {}, b"");
-            return PrackProgress::Nothing;
-        };
-
-        // RFC 3262 §3: a PRACK that matches a response "MUST be responded to with a 2xx". What it answers is refused by the INVITE's final response.
-        let differs = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
-        if has_sdp(message) && acknowledged.offer.as_deref().is_some_and(differs) {
-            cx.respond(server, 200, None, |_| {}, b"");
-            return PrackProgress::Unusable;
-        }
-
-        let offers = has_sdp(message)
-            && self
+/// Handles a provisional response to the runtime's INVITE.
+pub(crate) fn provisional(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    heard: ProvisionalResponse<'_>,
+) {
+    // The callee of an outbound call has answered, so the runtime's provisional responses go to no leg.
+    let (Some(early), Some(_)) = (heard.early, relaying.bridge.incoming()) else {
+        return;
+    };
+    match early.begins {
+        Some(dialog) => begin_fork(
+            &mut relaying.bridge,
+            cx,
+            relaying.ids.slot,
+            early.fork,
+            dialog,
+            heard.message,
+        ),
+        None => {
+            let dialog = relaying
                 .bridge
-                .incoming()
-                .is_some_and(|incoming| has_sdp(incoming.invite()));
-
-        // No PRACK goes to the runtime of an attempt that has failed.
-        let purpose = Purpose::Relay(server);
-        let crosses = acknowledged
-            .rseq
-            .is_some_and(|rseq| self.send_prack(cx, fork, rseq, purpose, Some(message)));
-
-        // A 200 would have to answer the offer (RFC 3262 §5). The runtime, whose response wasn't reliable, still owes the answer to the first one, so
-        // no UPDATE may bring it another (RFC 3311 §5.1).
-        if !crosses {
-            let status = if offers { 488 } else { 200 };
-            cx.respond(server, status, None, |_| {}, b"");
+                .agent_mut()
+                .and_then(|peer| peer.dialog(early.fork));
+            if let Some(dialog) = dialog {
+                dialog.refresh_target(heard.message);
+            }
         }
-        match (offers, crosses) {
-            (false, _) => held_media::hear(self.bridge, trunk, message),
-            // It counts once the runtime has accepted it (`Relay::answer`).
-            (true, true) => held_media::note_proposal(self.bridge, trunk, message),
-            (true, false) => {}
-        }
+    }
+    relay_provisional(relaying, cx, early.fork, early.rseq, heard.message);
+}
 
-        let leg = self.bridge.at(trunk);
-        let held = leg.and_then(|mut leg| {
-            let (relay, mut caller) = leg.relay_and_caller(cx)?;
-            relay.go_on(&mut caller, fork)
-        });
-        held.map_or(PrackProgress::Nothing, PrackProgress::Answered)
+/// Handles BYE of the caller in one of several early dialogs. The BYE ends that dialog and the runtime's of the same fork. The INVITE
+/// goes on in the other forks (RFC 3261 §15). False if there is no other.
+pub(crate) fn end_early_dialog(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    fork: u8,
+    bye: &Message<'_>,
+) -> bool {
+    if !has_another_fork(&relaying.bridge, fork) {
+        return false;
     }
 
-    /// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.
-    fn send_prack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        rseq: u32,
-        purpose: Purpose,
-        content: Option<&Message<'_>>,
-    ) -> bool {
-        let Some(cseq) = self.bridge.incoming().map(|incoming| incoming.runtime_cseq) else {
-            return false;
+    let (trunk, agent) = (relaying.bridge.trunk_id(), relaying.bridge.agent_id());
+    let config = Arc::clone(&cx.core.config);
+    let crossing = relaying.crossing(trunk, CrossingKind::InDialog, &config.header_prefix);
+    let content = ByeContent::of(bye, crossing);
+    let request = NewRequest {
+        body: &content.body,
+        ..NewRequest::bare(fork, Method::Bye, Purpose::Own)
+    };
+    relaying
+        .bridge
+        .send(cx, agent, &request, |head| head.raw(&content.lines));
+
+    // Both dialogs go first: `abandon_dropped` refuses what was relayed in dialogs that are gone.
+    for id in [trunk, agent] {
+        if let Some(peer) = relaying.bridge.legs.sip_mut(id) {
+            peer.dialogs.retain(|held| held.fork != fork);
+        }
+    }
+    relaying.bridge.abandon_dropped(cx);
+    if let Some(mut leg) = relaying.bridge.at(trunk)
+        && let Some((relay, mut caller)) = relay_and_caller(&mut leg, cx)
+    {
+        relay.end_fork(&mut caller, fork);
+    }
+    true
+}
+
+/// Relays a provisional response of the runtime to the caller, in the same fork.
+fn relay_provisional(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    fork: u8,
+    rseq: Option<u32>,
+    message: &Message<'_>,
+) {
+    let config = Arc::clone(&cx.core.config);
+    let crossing = relaying.crossing(
+        relaying.bridge.agent_id(),
+        CrossingKind::Response,
+        &config.header_prefix,
+    );
+
+    let Some(relay) = relaying.bridge.incoming().map(|incoming| &incoming.relay) else {
+        return;
+    };
+    // The caller has ended this early dialog by a BYE. The INVITE goes on in the others (RFC 3261 §15).
+    if relay.has_ended(fork) {
+        return;
+    }
+
+    // Only the caller's first response counts as the beginning of ringing.
+    if relay.is_silent() {
+        cx.note_ringing(relaying.ids);
+    }
+
+    let delivery = relay.delivery(rseq);
+    let offer = relaying.bridge.incoming().map(UasInvite::invite);
+    let offer = offer
+        .filter(|invite| has_sdp(invite))
+        .map(|invite| invite.body());
+    let is_unusable = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
+    // The 2xx is judged by itself (`Bridge::why_unusable`).
+    let is_withheld = relay.is_bare(delivery) || offer.is_some_and(is_unusable);
+    let body = match is_withheld && has_sdp(message) {
+        true => b"",
+        false => message.body(),
+    };
+
+    let mut head = Vec::new();
+    crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
+    let answer = Provisional {
+        status: message.status(),
+        has_sdp: !body.is_empty() && has_sdp(message),
+        head: head.into(),
+        body: body.into(),
+    };
+
+    // The runtime requires a PRACK and the caller sends none.
+    if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
+        send_prack(relaying, cx, fork, rseq, Purpose::Own, None);
+    }
+    let trunk = relaying.bridge.trunk_id();
+    let is_offered = relaying.bridge.incoming();
+    let is_offered = is_offered.is_some_and(|incoming| has_sdp(incoming.invite()));
+    if answer.has_sdp && is_offered {
+        // The 2xx may come without it (`Relay::pass_answer`).
+        relaying.bridge.legs.remember_sdp(trunk, fork, &answer.body);
+    }
+    if let Some(mut leg) = relaying.bridge.at(trunk) {
+        tell_caller(&mut leg, cx, fork, delivery, answer);
+    }
+}
+
+/// Handles the caller's PRACK.
+pub(crate) fn on_prack(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    fork: u8,
+    server: ServerTx,
+    message: &Message<'_>,
+) -> PrackProgress {
+    let trunk = relaying.bridge.trunk_id();
+    let leg = relaying.bridge.at(trunk);
+    let acknowledged = leg.and_then(|mut leg| {
+        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
+        relay.handle_prack(&mut caller, fork, message)
+    });
+
+    let Some(acknowledged) = acknowledged else {
+        // RFC 3262 §3: after its final response the UAS "MUST be prepared to process PRACK requests" for responses
+        // that were out. Any other unmatched PRACK is 481.
+        let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
+        let session = relaying.bridge.legs.session_mut(relaying.bridge.trunk_id());
+        let late = session.and_then(|session| session.late_prack.take_if(is_late));
+        let status = match late {
+            Some(_) => 200,
+            None => 481,
         };
-        let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
-        let (agent, prack) = (self.bridge.agent_id(), Method::Prack);
-        self.send(cx, agent, fork, prack, purpose, content, extra)
-            .is_some()
+        cx.respond(server, status, None, |_| {}, b"");
+        return PrackProgress::Nothing;
+    };
+
+    // RFC 3262 §3: a PRACK that matches a response "MUST be responded to with a 2xx". What it answers is refused by the INVITE's final response.
+    let differs = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
+    if has_sdp(message) && acknowledged.offer.as_deref().is_some_and(differs) {
+        cx.respond(server, 200, None, |_| {}, b"");
+        return PrackProgress::Unusable;
     }
+
+    let offers = has_sdp(message)
+        && relaying
+            .bridge
+            .incoming()
+            .is_some_and(|incoming| has_sdp(incoming.invite()));
+
+    // No PRACK goes to the runtime of an attempt that has failed.
+    let purpose = Purpose::Relay(server);
+    let crosses = acknowledged
+        .rseq
+        .is_some_and(|rseq| send_prack(relaying, cx, fork, rseq, purpose, Some(message)));
+
+    // A 200 would have to answer the offer (RFC 3262 §5). The runtime, whose response wasn't reliable, still owes the answer to the first one, so
+    // no UPDATE may bring it another (RFC 3311 §5.1).
+    if !crosses {
+        let status = if offers { 488 } else { 200 };
+        cx.respond(server, status, None, |_| {}, b"");
+    }
+    match (offers, crosses) {
+        (false, _) => held_media::hear(relaying.bridge, trunk, message),
+        // It counts once the runtime has accepted it (`Relay::answer`).
+        (true, true) => held_media::note_proposal(relaying.bridge, trunk, message),
+        (true, false) => {}
+    }
+
+    let leg = relaying.bridge.at(trunk);
+    let held = leg.and_then(|mut leg| {
+        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
+        relay.go_on(&mut caller, fork)
+    });
+    held.map_or(PrackProgress::Nothing, PrackProgress::Answered)
+}
+
+/// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.
+fn send_prack(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    fork: u8,
+    rseq: u32,
+    purpose: Purpose,
+    content: Option<&Message<'_>>,
+) -> bool {
+    let Some(cseq) = relaying
+        .bridge
+        .incoming()
+        .map(|incoming| incoming.runtime_cseq)
+    else {
+        return false;
+    };
+    let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
+    let (agent, prack) = (relaying.bridge.agent_id(), Method::Prack);
+    relaying
+        .send(cx, agent, fork, prack, purpose, content, extra)
+        .is_some()
 }

@@ -19,6 +19,7 @@ use crate::core::context::Cx;
 pub use crate::core::effect::BotDial;
 use crate::core::effect::Effect;
 use crate::flow::{Builtin, Machine};
+use crate::inbound::provisional;
 pub use crate::invite::attempts::BotGone;
 use crate::invite::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use crate::leg::bot_state::{Bot, State};
@@ -30,6 +31,7 @@ use crate::leg::relay::Relay;
 use crate::leg::runtime_chain::ChainStage;
 use crate::leg::runtime_invite;
 use crate::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use crate::media::local_media;
 use crate::parts::crossing::own_headers;
 use crate::parts::ids::{CallKey, CallRef};
 use crate::parts::origin::OwnOrigin;
@@ -291,147 +293,154 @@ impl Bot {
     }
 }
 
-impl Bridge {
-    /// Sends the caller 180, or 183 if it is to hear no ringing; false if its INVITE can't begin a dialog.
-    pub(crate) fn ring(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        status: u16,
-        delivery: Delivery,
-    ) -> bool {
-        if !self.begin_local_dialog(cx, ids.slot) {
-            return false;
-        }
-
-        if status == 180 {
-            cx.note_ringing(ids);
-        }
-        let ringing = Provisional {
-            status,
-            has_sdp: false,
-            head: Box::default(),
-            body: Box::default(),
-        };
-        if let Some(mut leg) = self.at(self.trunk_id()) {
-            leg.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
-        }
-        true
+/// Sends the caller 180, or 183 if it is to hear no ringing; false if its INVITE can't begin a dialog.
+pub(crate) fn ring(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    ids: &CallRef,
+    status: u16,
+    delivery: Delivery,
+) -> bool {
+    if !local_media::begin_local_dialog(bridge, cx, ids.slot) {
+        return false;
     }
 
-    /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
-    pub(crate) fn parameters(
-        &self,
-        ids: &CallRef,
-        contact: Option<Uuid>,
-        direction: Direction,
-        prefix: &str,
-    ) -> Vec<(Box<str>, Box<str>)> {
-        let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
-        let Some(bot) = self.bot() else {
-            return parameters;
-        };
-        let (caller, called) = bot.chain.parties();
-        let mut room = PARAMETERS;
-        let mut add = |name: &str, value: &str| {
-            if let Some(left) = room.checked_sub(name.len() + value.len()) {
-                room = left;
-                parameters.push((name.into(), value.into()));
-            }
-        };
-
-        add("direction", direction.as_str());
-        add("session_id", &ids.session.to_string());
-        add("agent_id", &ids.agent.to_string());
-        if let Some(contact) = contact {
-            add("contact_id", &contact.to_string());
-        }
-        add("from_number", caller);
-        add("to_number", called);
-        if let Some(incoming) = self.incoming() {
-            for (name, value) in own_headers(incoming.invite(), prefix) {
-                add(&name, &value);
-            }
-        }
-        parameters
+    if status == 180 {
+        cx.note_ringing(ids);
     }
+    let ringing = Provisional {
+        status,
+        has_sdp: false,
+        head: Box::default(),
+        body: Box::default(),
+    };
+    if let Some(mut leg) = bridge.at(bridge.trunk_id()) {
+        provisional::tell_caller(&mut leg, cx, runtime_invite::FIRST_FORK, delivery, ringing);
+    }
+    true
+}
 
-    /// Takes the bot, and the address of our media, from the agent's leg, which a runtime over SIP gets.
-    pub(crate) fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
-        let leg = self.legs.get_mut(self.agent_id())?;
-        match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {
-            LegPeer::Media(LocalMedia {
-                agent: LocalAgent::Bot(bot),
-                local,
-                ..
-            }) => {
-                leg.state = LegState::Gone;
-                Some((bot, local))
-            }
-            LegPeer::Unknown | LegPeer::Sip(_) | LegPeer::Media(_) => None,
+/// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
+pub(crate) fn parameters(
+    bridge: &Bridge,
+    ids: &CallRef,
+    contact: Option<Uuid>,
+    direction: Direction,
+    prefix: &str,
+) -> Vec<(Box<str>, Box<str>)> {
+    let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
+    let Some(bot) = bridge.bot() else {
+        return parameters;
+    };
+    let (caller, called) = bot.chain.parties();
+    let mut room = PARAMETERS;
+    let mut add = |name: &str, value: &str| {
+        if let Some(left) = room.checked_sub(name.len() + value.len()) {
+            room = left;
+            parameters.push((name.into(), value.into()));
+        }
+    };
+
+    add("direction", direction.as_str());
+    add("session_id", &ids.session.to_string());
+    add("agent_id", &ids.agent.to_string());
+    if let Some(contact) = contact {
+        add("contact_id", &contact.to_string());
+    }
+    add("from_number", caller);
+    add("to_number", called);
+    if let Some(incoming) = bridge.incoming() {
+        for (name, value) in own_headers(incoming.invite(), prefix) {
+            add(&name, &value);
         }
     }
+    parameters
+}
 
-    /// Opens media of our own for the caller.
-    pub(crate) fn open_media(&self, cx: &mut Cx<'_>) {
-        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
-            return;
-        };
-        let near = flow.local.ip();
-        let offer = self.incoming().map(|incoming| incoming.invite().body());
-        let offer = offer.map(sdp_of).filter(|offer| !offer.is_empty());
-        cx.core.effects.push_back(Effect::OpenMedia {
-            call: self.key,
-            listener: Some(flow.listener),
-            near,
-            version: offer.map(|offer| sdp::version_for(offer, near)),
-        });
-    }
-
-    /// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
-    pub(crate) fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
-        let Some(trunk) = self.trunk_mut() else {
-            return Box::default();
-        };
-        let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
-        trunk.origin = origin.map(Box::new);
-        trunk.remote_sdp.as_deref().unwrap_or_default().into()
-    }
-
-    /// Gives the agent's leg media of our own.
-    pub(crate) fn set_local(&mut self, media: LocalMedia) {
-        if let Some(leg) = self.legs.get_mut(self.agent_id()) {
-            leg.peer = LegPeer::Media(media);
-            leg.state = LegState::Ready(Session::default());
+/// Takes the bot, and the address of our media, from the agent's leg, which a runtime over SIP gets.
+pub(crate) fn take_bot(bridge: &mut Bridge) -> Option<(Box<Bot>, Option<SocketAddr>)> {
+    let leg = bridge.legs.get_mut(bridge.agent_id())?;
+    match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {
+        LegPeer::Media(LocalMedia {
+            agent: LocalAgent::Bot(bot),
+            local,
+            ..
+        }) => {
+            leg.state = LegState::Gone;
+            Some((bot, local))
         }
+        LegPeer::Unknown | LegPeer::Sip(_) | LegPeer::Media(_) => None,
     }
 }
 
-impl Relay<'_> {
-    /// Rings at the caller, whose bot is dialled next: our media are open.
-    ///
-    /// # Errors
-    /// The caller's INVITE is to be refused.
-    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) -> Result<(), CallRefusal<'static>> {
-        // An offer that can't be met is refused before a bot is dialled for it.
-        if self.agree_on_media()?.is_none() {
-            return Ok(());
-        }
+/// Opens media of our own for the caller.
+pub(crate) fn open_media(bridge: &Bridge, cx: &mut Cx<'_>) {
+    let Some(flow) = bridge.trunk().map(|trunk| trunk.flow) else {
+        return;
+    };
+    let near = flow.local.ip();
+    let offer = bridge.incoming().map(|incoming| incoming.invite().body());
+    let offer = offer.map(sdp_of).filter(|offer| !offer.is_empty());
+    cx.core.effects.push_back(Effect::OpenMedia {
+        call: bridge.key,
+        listener: Some(flow.listener),
+        near,
+        version: offer.map(|offer| sdp::version_for(offer, near)),
+    });
+}
 
-        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
-        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
-        // A bot that follows another one finds the caller ringing.
-        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
-        // An outbound call has no caller to ring at.
-        let Some(incoming) = self.bridge.incoming().filter(|_| is_dialled && is_first) else {
-            return Ok(());
-        };
+/// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
+pub(crate) fn leave_media(
+    bridge: &mut Bridge,
+    ids: &CallRef,
+    local: Option<SocketAddr>,
+) -> Box<[u8]> {
+    let Some(trunk) = bridge.trunk_mut() else {
+        return Box::default();
+    };
+    let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
+    trunk.origin = origin.map(Box::new);
+    trunk.remote_sdp.as_deref().unwrap_or_default().into()
+}
 
-        let delivery = incoming.relay.delivery(None);
-        match self.bridge.ring(cx, self.ids, 180, delivery) {
-            true => Ok(()),
-            false => Err(Reason::BadRequest.into()),
-        }
+/// Gives the agent's leg media of our own.
+pub(crate) fn set_local(bridge: &mut Bridge, media: LocalMedia) {
+    if let Some(leg) = bridge.legs.get_mut(bridge.agent_id()) {
+        leg.peer = LegPeer::Media(media);
+        leg.state = LegState::Ready(Session::default());
+    }
+}
+
+/// Rings at the caller, whose bot is dialled next: our media are open.
+///
+/// # Errors
+/// The caller's INVITE is to be refused.
+pub(crate) fn ring_for_bot(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+) -> Result<(), CallRefusal<'static>> {
+    // An offer that can't be met is refused before a bot is dialled for it.
+    if local_media::agree_on_media(relaying)?.is_none() {
+        return Ok(());
+    }
+
+    let (bot, trunk) = (relaying.bridge.bot(), relaying.bridge.trunk());
+    let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+    // A bot that follows another one finds the caller ringing.
+    let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
+    // An outbound call has no caller to ring at.
+    let Some(incoming) = relaying
+        .bridge
+        .incoming()
+        .filter(|_| is_dialled && is_first)
+    else {
+        return Ok(());
+    };
+
+    let delivery = incoming.relay.delivery(None);
+    match ring(&mut relaying.bridge, cx, relaying.ids, 180, delivery) {
+        true => Ok(()),
+        false => Err(Reason::BadRequest.into()),
     }
 }
 

@@ -14,6 +14,7 @@ use trunkline_sip::wire::{Message, Method};
 use crate::core::context::Cx;
 use crate::core::effect::{AgreedMedia, Effect, MediaRecord};
 use crate::has_sdp;
+use crate::inbound::answer;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
@@ -72,287 +73,296 @@ struct MediaClaim {
     is_proven: bool,
 }
 
-impl Bridge {
-    /// Notes a message with our tag on a leg. Media of ours for the trunk's peer need no packet from it then, if its audio is at the IP that it
-    /// came from.
-    pub(crate) fn prove_media(&mut self, cx: &mut Cx<'_>, id: LegId, flow: &Flow) {
-        let is_trunk = self.is_trunk(id);
-        let peer = self.legs.sip_mut(id);
-        let is_news = peer.is_some_and(|peer| peer.known_addresses.prove(flow));
-        let is_open = self.local().is_some_and(|media| media.local.is_some());
-        if is_news && is_trunk && is_open {
-            let call = self.key;
-            cx.core.effects.push_back(Effect::ProveMedia { call });
-        }
-    }
-
-    /// The SDP for a message of media of our own.
-    fn local_body(&mut self, message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
-        let before = self.told_to_trunk();
-        match self.local_mut() {
-            Some(media) => media.body(&before, message),
-            None => Err(UnacceptableBody::NoCommonMedia("no media of ours".into())),
-        }
-    }
-
-    /// An offer of media of our own, inside the call.
-    pub(crate) fn local_offer(&mut self) -> Option<Vec<u8>> {
-        let before = self.told_to_trunk();
-        self.local_mut()?.offer(&before)
-    }
-
-    /// Closes our media on the agent's side: the call is over, even if answers are still missing.
-    pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>, ids: &CallRef) {
-        let closed = self.closed_media(ids);
-        let local = self.legs.iter_mut().filter_map(Leg::local_mut);
-        // `count`, since it takes every address; `any` would stop at the first.
-        let is_open = local.filter_map(|media| media.local.take()).count() > 0;
-        if is_open {
-            cx.core.effects.push_back(closed);
-        }
-    }
-
-    /// Effect that closes our media; its figures go to the call's record.
-    pub(crate) const fn closed_media(&self, ids: &CallRef) -> Effect {
-        Effect::CloseMedia {
-            call: self.key,
-            record: Some(MediaRecord {
-                call: ids.call,
-                org: ids.org,
-            }),
-        }
-    }
-
-    /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
-    pub(crate) fn begin_local_dialog(&mut self, cx: &mut Cx<'_>, slot: Slot) -> bool {
-        let id = self.trunk_id();
-        if self.has_fork(id, FIRST_FORK) {
-            return true;
-        }
-
-        let dialog = self.mint_caller_dialog(cx, slot);
-        let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
-            return false;
-        };
-
-        trunk
-            .dialogs
-            .push(ForkDialog::new(FIRST_FORK, dialog, None));
-        true
-    }
-
-    /// The SDP that the peer on the trunk has of us; empty before the first.
-    pub(crate) fn told_to_trunk(&self) -> Arc<[u8]> {
-        let told = self.trunk().and_then(SipPeer::shared_local_sdp);
-        told.map_or_else(Arc::default, Arc::clone)
+/// Notes a message with our tag on a leg. Media of ours for the trunk's peer need no packet from it then, if its audio is at the IP that it
+/// came from.
+pub(crate) fn prove_media(bridge: &mut Bridge, cx: &mut Cx<'_>, id: LegId, flow: &Flow) {
+    let is_trunk = bridge.is_trunk(id);
+    let peer = bridge.legs.sip_mut(id);
+    let is_news = peer.is_some_and(|peer| peer.known_addresses.prove(flow));
+    let is_open = bridge.local().is_some_and(|media| media.local.is_some());
+    if is_news && is_trunk && is_open {
+        let call = bridge.key;
+        cx.core.effects.push_back(Effect::ProveMedia { call });
     }
 }
 
-impl Relay<'_> {
-    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
-    pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
-        let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
-            return;
-        };
+/// The SDP for a message of media of our own.
+fn local_body(bridge: &mut Bridge, message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
+    let before = told_to_trunk(bridge);
+    match bridge.local_mut() {
+        Some(media) => media.body(&before, message),
+        None => Err(UnacceptableBody::NoCommonMedia("no media of ours".into())),
+    }
+}
 
-        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
-        if self.bridge.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
-            return;
-        }
+/// An offer of media of our own, inside the call.
+pub(crate) fn local_offer(bridge: &mut Bridge) -> Option<Vec<u8>> {
+    let before = told_to_trunk(bridge);
+    bridge.local_mut()?.offer(&before)
+}
 
-        let mut remote = audio.remote;
-        let Some(signalling) = self.bridge.trunk().map(|trunk| trunk.flow.peer) else {
-            return;
-        };
+/// Closes our media on the agent's side: the call is over, even if answers are still missing.
+pub(crate) fn close_media(bridge: &mut Bridge, cx: &mut Cx<'_>, ids: &CallRef) {
+    let closed = closed_media(bridge, ids);
+    let local = bridge.legs.iter_mut().filter_map(Leg::local_mut);
+    // `count`, since it takes every address; `any` would stop at the first.
+    let is_open = local.filter_map(|media| media.local.take()).count() > 0;
+    if is_open {
+        cx.core.effects.push_back(closed);
+    }
+}
 
-        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
-        let claim = self.media_claim(audio.remote, signalling.ip());
-        // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
-        if let Err(refusal) = sources {
-            let (call, org) = (self.ids.call, self.ids.org);
-            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
-        }
+/// Effect that closes our media; its figures go to the call's record.
+pub(crate) const fn closed_media(bridge: &Bridge, ids: &CallRef) -> Effect {
+    Effect::CloseMedia {
+        call: bridge.key,
+        record: Some(MediaRecord {
+            call: ids.call,
+            org: ids.org,
+        }),
+    }
+}
 
-        if self.bridge.held.is_closed() || sources.is_err() {
-            // Port 0 disables the echo, and no silence is detected.
-            remote.set_port(0);
-        }
+/// Begins the dialog with the caller in which we answer ourselves; true if it exists.
+pub(crate) fn begin_local_dialog(bridge: &mut Bridge, cx: &mut Cx<'_>, slot: Slot) -> bool {
+    let id = bridge.trunk_id();
+    if bridge.has_fork(id, FIRST_FORK) {
+        return true;
+    }
 
-        // Without an address to send to, RTP is taken from the source of the signalling alone.
-        let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let rules = self.bridge.local().map(|media| media.rules.clone());
-        let rules = rules.unwrap_or_default();
-        let from_any = rules.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources);
-        // SDP may name an IP that nothing is sent to, listed or not.
-        let expects = |ip: IpAddr| {
-            sources
-                .iter()
-                .any(|of| of.to_canonical() == ip.to_canonical())
-        };
-        let claim = claim.filter(|claim| expects(claim.address.ip()));
-        let addresses = &cx.core.config.addresses;
-        let may_get = |rtcp: &SocketAddr| expects(rtcp.ip()) || addresses.examine(*rtcp).is_ok();
-        let rtcp = audio.rtcp.filter(may_get);
-        let media = AgreedMedia {
-            remote,
-            payload: audio.payload,
-            telephone_event: audio.telephone_event,
-            received: audio.received,
-            direction: audio.direction,
-            packet_time: audio.packet_time,
-            rtcp,
-            sources,
-            from_any,
-            trunk: rules.trunk,
-            signals_from: signalling.ip(),
-            claimed: claim.map(|claim| claim.address),
-            is_proven: claim.is_some_and(|claim| claim.is_proven),
-            silence: rules.silence,
-        };
+    let dialog = bridge.mint_caller_dialog(cx, slot);
+    let (Some(dialog), Some(trunk)) = (dialog, bridge.legs.sip_mut(id)) else {
+        return false;
+    };
 
-        cx.core.effects.push_back(Effect::UpdateMedia {
-            call: self.bridge.key,
-            media,
+    trunk
+        .dialogs
+        .push(ForkDialog::new(FIRST_FORK, dialog, None));
+    true
+}
+
+/// The SDP that the peer on the trunk has of us; empty before the first.
+pub(crate) fn told_to_trunk(bridge: &Bridge) -> Arc<[u8]> {
+    let told = bridge.trunk().and_then(SipPeer::shared_local_sdp);
+    told.map_or_else(Arc::default, Arc::clone)
+}
+
+/// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
+pub(crate) fn update_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, audio: Option<Audio>) {
+    // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
+    let Some(audio) = audio.filter(|_| relaying.bridge.status() != CallStatus::Over) else {
+        return;
+    };
+
+    // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
+    if relaying
+        .bridge
+        .bot_mut()
+        .is_some_and(|bot| bot.keeps(audio))
+    {
+        return;
+    }
+
+    let mut remote = audio.remote;
+    let Some(signalling) = relaying.bridge.trunk().map(|trunk| trunk.flow.peer) else {
+        return;
+    };
+
+    let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+    let claim = media_claim(relaying, audio.remote, signalling.ip());
+    // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
+    if let Err(refusal) = sources {
+        let (call, org) = (relaying.ids.call, relaying.ids.org);
+        tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
+    }
+
+    if relaying.bridge.held.is_closed() || sources.is_err() {
+        // Port 0 disables the echo, and no silence is detected.
+        remote.set_port(0);
+    }
+
+    // Without an address to send to, RTP is taken from the source of the signalling alone.
+    let sources = sources.unwrap_or([signalling.ip(); 2]);
+    let rules = relaying.bridge.local().map(|media| media.rules.clone());
+    let rules = rules.unwrap_or_default();
+    let from_any = rules.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources);
+    // SDP may name an IP that nothing is sent to, listed or not.
+    let expects = |ip: IpAddr| {
+        sources
+            .iter()
+            .any(|of| of.to_canonical() == ip.to_canonical())
+    };
+    let claim = claim.filter(|claim| expects(claim.address.ip()));
+    let addresses = &cx.core.config.addresses;
+    let may_get = |rtcp: &SocketAddr| expects(rtcp.ip()) || addresses.examine(*rtcp).is_ok();
+    let rtcp = audio.rtcp.filter(may_get);
+    let media = AgreedMedia {
+        remote,
+        payload: audio.payload,
+        telephone_event: audio.telephone_event,
+        received: audio.received,
+        direction: audio.direction,
+        packet_time: audio.packet_time,
+        rtcp,
+        sources,
+        from_any,
+        trunk: rules.trunk,
+        signals_from: signalling.ip(),
+        claimed: claim.map(|claim| claim.address),
+        is_proven: claim.is_some_and(|claim| claim.is_proven),
+        silence: rules.silence,
+    };
+
+    cx.core.effects.push_back(Effect::UpdateMedia {
+        call: relaying.bridge.key,
+        media,
+    });
+}
+
+/// Returns the address at which SDP says that the trunk's peer listens, if nothing need come from there before audio goes there.
+fn media_claim(relaying: &Relay<'_>, sdp: SocketAddr, signalling: IpAddr) -> Option<MediaClaim> {
+    let rules = relaying.bridge.local().map(|media| &media.rules);
+    if rules.is_some_and(|rules| rules.lists(sdp.ip())) {
+        return Some(MediaClaim {
+            address: sdp,
+            is_proven: true,
         });
     }
 
-    /// Returns the address at which SDP says that the trunk's peer listens, if nothing need come from there before audio goes there.
-    fn media_claim(&self, sdp: SocketAddr, signalling: IpAddr) -> Option<MediaClaim> {
-        let rules = self.bridge.local().map(|media| &media.rules);
-        if rules.is_some_and(|rules| rules.lists(sdp.ip())) {
-            return Some(MediaClaim {
-                address: sdp,
-                is_proven: true,
-            });
-        }
+    let known = &relaying.bridge.trunk()?.known_addresses;
+    // Our tag went to the IP at which the dialog began. Another one that signals now may have it from there, and proves no address but that one.
+    let began_at = known.began_at()?;
+    if sdp.ip().to_canonical() != began_at && signalling.to_canonical() != began_at {
+        return None;
+    }
+    Some(MediaClaim {
+        address: media_peer::claimed(sdp, began_at)?,
+        is_proven: known.is_proven(),
+    })
+}
 
-        let known = &self.bridge.trunk()?.known_addresses;
-        // Our tag went to the IP at which the dialog began. Another one that signals now may have it from there, and proves no address but that one.
-        let began_at = known.began_at()?;
-        if sdp.ip().to_canonical() != began_at && signalling.to_canonical() != began_at {
-            return None;
-        }
-        Some(MediaClaim {
-            address: media_peer::claimed(sdp, began_at)?,
-            is_proven: known.is_proven(),
-        })
+/// Returns the SDP of our media for a message, as the hold changes it.
+pub(crate) fn local_sdp(
+    relaying: &mut Relay<'_>,
+    message: &Message<'_>,
+) -> Result<LocalSdp, UnacceptableBody> {
+    let (body, audio) = local_body(&mut relaying.bridge, message)?;
+    let body = relaying.bridge.held.crossing_sdp(&body).into_owned();
+    Ok((body, audio))
+}
+
+/// Takes the answer in the ACK of the trunk's peer, if our media have made an offer; returns false if it accepts no audio.
+pub(crate) fn take_late_answer(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    message: &Message<'_>,
+) -> bool {
+    let media = relaying.bridge.local_mut();
+    if !media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+        return true;
+    }
+    let audio = sdp::read_answer(&told_to_trunk(&relaying.bridge), message.body());
+    let is_answered = audio.is_some();
+    update_media(relaying, cx, audio);
+    is_answered
+}
+
+/// Returns our SDP for the caller's INVITE; `None` if that has its final answer.
+///
+/// # Errors
+/// Its offer can't be met.
+pub(crate) fn agree_on_media(
+    relaying: &mut Relay<'_>,
+) -> Result<Option<LocalSdp>, UnacceptableBody> {
+    let id = relaying.bridge.trunk_id();
+    let Some(incoming) = relaying.bridge.legs.take_incoming(id) else {
+        return Ok(None);
+    };
+    let invite = incoming.invite();
+    let agreed = local_sdp(relaying, invite);
+    relaying
+        .bridge
+        .legs
+        .set_state(id, LegState::Incoming(incoming));
+    agreed.map(Some)
+}
+
+/// Answers the caller with media of our own.
+pub(crate) fn answer_with_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>) -> AnswerProgress {
+    let id = relaying.bridge.trunk_id();
+    let (body, audio) = match agree_on_media(relaying) {
+        Ok(Some(agreed)) => agreed,
+        Ok(None) => return AnswerProgress::Nothing,
+        Err(no) => return AnswerProgress::Refused(no.into()),
+    };
+
+    update_media(relaying, cx, audio);
+    if !begin_local_dialog(&mut relaying.bridge, cx, relaying.ids.slot) {
+        return AnswerProgress::Refused(Reason::BadRequest.into());
     }
 
-    /// Returns the SDP of our media for a message, as the hold changes it.
-    pub(crate) fn local_sdp(
-        &mut self,
-        message: &Message<'_>,
-    ) -> Result<LocalSdp, UnacceptableBody> {
-        let (body, audio) = self.bridge.local_body(message)?;
-        let body = self.bridge.held.crossing_sdp(&body).into_owned();
-        Ok((body, audio))
+    let Some(incoming) = relaying.bridge.legs.take_incoming(id) else {
+        return AnswerProgress::Nothing;
+    };
+
+    relaying.bridge.keep_only(cx, FIRST_FORK);
+    cx.release_incoming(&incoming);
+
+    let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
+    match answer::accept_caller(relaying, cx, FIRST_FORK, &incoming, &body, None, content) {
+        true => AnswerProgress::Accepted {
+            runtime_call_id: Box::default(),
+        },
+        false => AnswerProgress::Nothing,
     }
+}
 
-    /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer; returns false if it accepts no audio.
-    pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
-        let media = self.bridge.local_mut();
-        if !media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-            return true;
-        }
-        let audio = sdp::read_answer(&self.bridge.told_to_trunk(), message.body());
-        let is_answered = audio.is_some();
-        self.update_media(cx, audio);
-        is_answered
+/// Answers a re-INVITE or UPDATE of the caller here.
+pub(crate) fn answer_change(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    renewal: Option<SessionTimer>,
+    server: ServerTx,
+    message: &Message<'_>,
+) {
+    // Before the target moves. RFC 3261 §14.1: after a refusal "the session parameters MUST remain unchanged".
+    let sdp = match local_sdp(relaying, message) {
+        Ok(sdp) => sdp,
+        Err(no) => return no.reject(cx, server),
+    };
+
+    let trunk = relaying.bridge.trunk_mut();
+    if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
+        held.dialog.refresh_target(message);
     }
+    accept_with_media(relaying, cx, renewal, server, message, sdp);
+}
 
-    /// Returns our SDP for the caller's INVITE; `None` if that has its final answer.
-    ///
-    /// # Errors
-    /// Its offer can't be met.
-    pub(crate) fn agree_on_media(&mut self) -> Result<Option<LocalSdp>, UnacceptableBody> {
-        let id = self.bridge.trunk_id();
-        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
-            return Ok(None);
-        };
-        let invite = incoming.invite();
-        let agreed = self.local_sdp(invite);
-        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
-        agreed.map(Some)
+/// Accepts an offer of the peer on the trunk with our SDP for it.
+pub(crate) fn accept_with_media(
+    relaying: &mut Relay<'_>,
+    cx: &mut Cx<'_>,
+    renewal: Option<SessionTimer>,
+    server: ServerTx,
+    message: &Message<'_>,
+    (body, audio): LocalSdp,
+) {
+    update_media(relaying, cx, audio);
+    let trunk = relaying.bridge.trunk_id();
+    if let Some(mut leg) = relaying.bridge.at(trunk) {
+        leg.take_renewal(cx, renewal);
     }
+    let fork = relaying.bridge.fork().unwrap_or_default();
+    relaying.bridge.legs.remember_sdp(trunk, fork, &body);
+    held_media::hear_proposed(relaying.bridge, trunk);
 
-    /// Answers the caller with media of our own.
-    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) -> AnswerProgress {
-        let id = self.bridge.trunk_id();
-        let (body, audio) = match self.agree_on_media() {
-            Ok(Some(agreed)) => agreed,
-            Ok(None) => return AnswerProgress::Nothing,
-            Err(no) => return AnswerProgress::Refused(no.into()),
-        };
-
-        self.update_media(cx, audio);
-        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
-            return AnswerProgress::Refused(Reason::BadRequest.into());
-        }
-
-        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
-            return AnswerProgress::Nothing;
-        };
-
-        self.bridge.keep_only(cx, FIRST_FORK);
-        cx.release_incoming(&incoming);
-
-        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        match self.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
-            true => AnswerProgress::Accepted {
-                runtime_call_id: Box::default(),
-            },
-            false => AnswerProgress::Nothing,
-        }
-    }
-
-    /// Answers a re-INVITE or UPDATE of the caller here.
-    pub(crate) fn answer_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        // Before the target moves. RFC 3261 §14.1: after a refusal "the session parameters MUST remain unchanged".
-        let sdp = match self.local_sdp(message) {
-            Ok(sdp) => sdp,
-            Err(no) => return no.reject(cx, server),
-        };
-
-        let trunk = self.bridge.trunk_mut();
-        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
-            held.dialog.refresh_target(message);
-        }
-        self.accept_with_media(cx, renewal, server, message, sdp);
-    }
-
-    /// Accepts an offer of the peer on the trunk with our SDP for it.
-    pub(crate) fn accept_with_media(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-        (body, audio): LocalSdp,
-    ) {
-        self.update_media(cx, audio);
-        let trunk = self.bridge.trunk_id();
-        if let Some(mut leg) = self.bridge.at(trunk) {
-            leg.take_renewal(cx, renewal);
-        }
-        let fork = self.bridge.fork().unwrap_or_default();
-        self.bridge.legs.remember_sdp(trunk, fork, &body);
-        held_media::hear_proposed(self.bridge, trunk);
-
-        let Some(leg) = self.bridge.legs.get_mut(trunk) else {
-            return;
-        };
-        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let cseq = message.cseq().number;
-        match message.method() == Method::Update {
-            true => leg.accept_change(cx, server, &body, content),
-            false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
-        }
+    let Some(leg) = relaying.bridge.legs.get_mut(trunk) else {
+        return;
+    };
+    let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+    let cseq = message.cseq().number;
+    match message.method() == Method::Update {
+        true => leg.accept_change(cx, server, &body, content),
+        false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
     }
 }

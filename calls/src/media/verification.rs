@@ -26,16 +26,14 @@ pub struct Verification {
     pub way: Arc<OutboundRoute>,
 }
 
-impl Bridge {
-    /// Speaks the code, if this call has one, once the callee has answered.
-    pub(crate) fn speak_code(&mut self, cx: &mut Cx<'_>) {
-        let code = self.local_mut().and_then(|media| match &mut media.agent {
-            LocalAgent::Code(code) => code.take(),
-            LocalAgent::Echo | LocalAgent::Bot(_) => None,
-        });
-        if let Some(code) = code {
-            let call = self.key;
-            cx.core.effects.push_back(Effect::SpeakCode { call, code });
-        }
+/// Speaks the code, if this call has one, once the callee has answered.
+pub(crate) fn speak_code(bridge: &mut Bridge, cx: &mut Cx<'_>) {
+    let code = bridge.local_mut().and_then(|media| match &mut media.agent {
+        LocalAgent::Code(code) => code.take(),
+        LocalAgent::Echo | LocalAgent::Bot(_) => None,
+    });
+    if let Some(code) = code {
+        let call = bridge.key;
+        cx.core.effects.push_back(Effect::SpeakCode { call, code });
     }
 }

@@ -14,8 +14,11 @@ use uuid::Uuid;
 use super::{Calls, setup};
 use crate::core::context::Cx;
 use crate::core::effect::ProvenBy;
+use crate::dial::calling;
+use crate::dialog::successor;
 use crate::features::{transfer, transferring};
 use crate::inbound::admission::{CallerInvite, InviteLane};
+use crate::inbound::provisional;
 use crate::inbound::{admission, source_probe};
 use crate::invite::attempts;
 use crate::invite::invite_client::InviteEvent;
@@ -25,6 +28,7 @@ use crate::limits::attempt_counter::AttemptCounter;
 use crate::parts::ids::{CallKey, CallTimer, key_of};
 use crate::parts::refusal::{Reason, uri_refusal};
 use crate::parts::target;
+use crate::session;
 
 impl Calls {
     /// Refuses a new INVITE that has waited too long.
@@ -195,19 +199,19 @@ impl Calls {
                 CallTimer::Turn => call.bridge.requests.on_turn(),
 
                 CallTimer::Reliable(fork) => {
-                    if call.bridge.on_reliable_timer(cx, fork) {
+                    if provisional::on_reliable_timer(&mut call.bridge, cx, fork) {
                         call.refuse(cx, Reason::NoAck);
                     }
                 }
 
                 CallTimer::Exchange => {
                     call.bridge.requests.on_exchange_late(cx);
-                    call.bridge.give_up_successor(cx, 408);
+                    successor::give_up_successor(&mut call.bridge, cx, 408);
                 }
 
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
-                    let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
+                    let lost = leg.and_then(|mut leg| session::on_session_timer(&mut leg, cx));
                     call.end_if_lost(cx, id, lost);
                 }
 
@@ -238,7 +242,7 @@ impl Calls {
             call.with_dialing(cx, |client, cx, text| {
                 client.handle_resolved(cx, text, found)
             });
-            call.bridge.on_callee_found(cx);
+            calling::on_callee_found(&call.bridge, cx);
         });
     }
 
@@ -299,7 +303,7 @@ impl Calls {
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
         for (_, slot) in &mut self.slab {
             let bridge = &mut slot.call.bridge;
-            bridge.suspect(&mut self.core, transport, address, now);
+            session::suspect(bridge, &mut self.core, transport, address, now);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::invite::attempts::BotGone;
 use crate::media::bot::{BotFailure, BotProgress};
 use crate::parts::ids::CallKey;
 use crate::parts::refusal::Reason;
+use crate::session;
 
 impl Calls {
     /// Handles the result of [`Effect::OpenMedia`]: our RTP address, if there was a port for the call's org.
@@ -39,14 +40,16 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| {
             // Media of ours may have been replaced by a runtime's while this input was on its way.
             if call.bridge.is_local() {
-                call.bridge.doubt_silent(cx);
+                session::doubt_silent(&mut call.bridge, cx);
             }
         });
     }
 
     /// Handles the end of a silence that was reported: the caller is there, whatever its answers to requests were.
     pub fn handle_media_heard(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
-        self.with(key, endpoint, now, |call, cx| call.bridge.trust_heard(cx));
+        self.with(key, endpoint, now, |call, cx| {
+            session::trust_heard(&mut call.bridge, cx)
+        });
     }
 
     /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.

@@ -10,6 +10,8 @@ use uuid::Uuid;
 use super::{Calls, setup};
 use crate::call::Call;
 use crate::core::context::Cx;
+use crate::dialog::successor;
+use crate::features::replaces;
 use crate::features::replaces::refusal;
 use crate::inbound::admission;
 use crate::inbound::admission::CallerInvite;
@@ -54,8 +56,14 @@ impl Calls {
         };
 
         self.with(key, endpoint, now, |call, cx| {
-            call.relaying()
-                .on_successor(cx, (replaced, admitted.verified), server, flow, message);
+            replaces::on_successor(
+                &mut call.relaying(),
+                cx,
+                (replaced, admitted.verified),
+                server,
+                flow,
+                message,
+            );
         });
     }
 
@@ -106,8 +114,14 @@ impl Calls {
         match endpoint.accept(message, flow, owner_of(Some(key)), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
-                    call.relaying()
-                        .on_successor(cx, (replaced, None), server, flow, message);
+                    replaces::on_successor(
+                        &mut call.relaying(),
+                        cx,
+                        (replaced, None),
+                        server,
+                        flow,
+                        message,
+                    );
                 });
             }
             Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
@@ -131,7 +145,7 @@ impl Calls {
             .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
         let is_changing = || {
-            call.bridge.is_changing()
+            successor::is_changing(&call.bridge)
                 || call.transfer.is_under_way()
                 || call.joining.phase() != JoinPhase::Idle
                 || call.hold.is_turning()

@@ -12,6 +12,7 @@ use trunkline_sip::wire::Message;
 use super::{Calls, Slot};
 use crate::call::Call;
 use crate::core::effect::{Effect, UnknownSource};
+use crate::dialog::source_trust;
 use crate::dialog::source_trust::SourceTrust;
 use crate::has_sdp;
 use crate::inbound::address_change;
@@ -35,9 +36,15 @@ impl Calls {
         let core = &mut self.core;
         let has_left = call.bridge.has_left(id);
         let org = call.ids.org;
-        let trust = call
-            .bridge
-            .trust(core, Some(view), org, (id, fork), &flow, now);
+        let trust = source_trust::trust(
+            &mut call.bridge,
+            core,
+            Some(view),
+            org,
+            (id, fork),
+            &flow,
+            now,
+        );
 
         match trust {
             SourceTrust::Known => return true,
@@ -88,9 +95,15 @@ impl Calls {
         };
 
         let (core, org) = (&mut self.core, call.ids.org);
-        let trust = call
-            .bridge
-            .trust(core, Some(view), org, (id, fork), flow, now);
+        let trust = source_trust::trust(
+            &mut call.bridge,
+            core,
+            Some(view),
+            org,
+            (id, fork),
+            flow,
+            now,
+        );
 
         let is_let_in = match trust {
             SourceTrust::Known => true,
@@ -151,7 +164,8 @@ impl Calls {
 
         asked.is_some_and(|at| {
             let (core, org) = (&mut self.core, call.ids.org);
-            call.bridge.trust(core, None, org, at, flow, now) == SourceTrust::Known
+            source_trust::trust(&mut call.bridge, core, None, org, at, flow, now)
+                == SourceTrust::Known
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use trunkline_calls::core::live::HoldRefusal;
 use trunkline_calls::core::live::LiveCall;
-use trunkline_calls::features::hold::HoldRefusal;
 use trunkline_model::record::{Ended, Fact};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::moment::Moment;

@@ -7,6 +7,7 @@ use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 
 use crate::core::context::{Core, Cx};
+use crate::dial::dialing;
 use crate::features::destination_route::DestinationRoute;
 use crate::features::transfer::{LastTransfer, TransferEvent};
 use crate::invite::invite_client::{Accepted, Patience};
@@ -24,12 +25,10 @@ use crate::parts::target::DialTarget;
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
 
-impl Bridge {
-    /// Returns whether a destination can be called now.
-    pub(crate) fn can_dial(&self) -> bool {
-        let has_sdp = self.trunk_sdp().is_some();
-        has_sdp && self.status() == CallStatus::Up && self.dialing().is_none()
-    }
+/// Returns whether a destination can be called now.
+pub(crate) fn can_dial(bridge: &Bridge) -> bool {
+    let has_sdp = bridge.trunk_sdp().is_some();
+    has_sdp && bridge.status() == CallStatus::Up && bridge.dialing().is_none()
 }
 
 impl LastTransfer<Box<DestinationRoute>> {
@@ -87,9 +86,9 @@ impl LastTransfer<Box<DestinationRoute>> {
             true => Patience::WithNone,
             false => Patience::WithLast,
         };
-        bridge.add_destination(cx, ids, hops, callee, patience);
+        dialing::add_destination(bridge, cx, ids, hops, callee, patience);
         self.count(permit, counted_at);
-        bridge.set_offer(cx, offer, RINGING);
+        dialing::set_offer(bridge, cx, offer, RINGING);
         Ok(())
     }
 }
@@ -105,48 +104,46 @@ pub(crate) enum DestinationAnswer {
     Usable(Box<[u8]>),
 }
 
-impl Bridge {
-    /// Takes the 2xx of a destination that was offered `offer`.
-    pub(crate) fn meet_destination(
-        &mut self,
-        cx: &mut Cx<'_>,
-        leg: LegId,
-        accepted: Accepted<'_>,
-        offer: &[u8],
-    ) -> DestinationAnswer {
-        // RFC 3261 §13.2.2.4: "The UAC core MUST generate an ACK request for each 2xx", also for one that BYE follows.
-        accepted.acknowledge(cx);
-        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let session = accepted.session(cx);
-        let mut peer = accepted.into_peer(offer.into());
-        let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
-            return DestinationAnswer::Late;
-        };
+/// Takes the 2xx of a destination that was offered `offer`.
+pub(crate) fn meet_destination(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    leg: LegId,
+    accepted: Accepted<'_>,
+    offer: &[u8],
+) -> DestinationAnswer {
+    // RFC 3261 §13.2.2.4: "The UAC core MUST generate an ACK request for each 2xx", also for one that BYE follows.
+    accepted.acknowledge(cx);
+    let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+    let session = accepted.session(cx);
+    let mut peer = accepted.into_peer(offer.into());
+    let (Some(fork), Some(first)) = (bridge.fork(), peer.dialogs.first_mut()) else {
+        return DestinationAnswer::Late;
+    };
 
-        // SDP crosses unchanged and media isn't relayed, so neither IPv4 and IPv6 media nor RTP and SRTP can meet.
-        let is_apart = ip_family::differ(offer, &sdp) || media_profile::differ(offer, &sdp);
-        if sdp.is_empty() || is_apart {
-            let target = cx.next_flow(&first.dialog, peer.flow);
-            bye_alone(cx, &mut first.dialog, target, b"");
-            self.legs.remove(leg);
-            return DestinationAnswer::Unusable(Reason::NoCommonMedia);
-        }
-
-        // Both ends of a bridge are found by one fork number, that of the caller's dialog.
-        first.fork = fork;
-        self.legs.meet(leg, peer);
-        self.legs.set_state(leg, LegState::Ready(session));
-        if let Some(mut leg) = self.at(leg) {
-            leg.start_session(cx);
-            leg.start_keep_alives(cx);
-        }
-        // The caller knows the agent's o= line. RFC 3264 §8: its version "MUST increment by one from the previous SDP",
-        // so the destination's SDP gets that line.
-        self.legs.keep_origin(self.trunk_id());
-
-        // Notes the origin line of the offer, as the one that the destination knows. What the caller has changed since follows after its
-        // answer to the re-INVITE.
-        self.legs.with_origin(leg, offer);
-        DestinationAnswer::Usable(sdp)
+    // SDP crosses unchanged and media isn't relayed, so neither IPv4 and IPv6 media nor RTP and SRTP can meet.
+    let is_apart = ip_family::differ(offer, &sdp) || media_profile::differ(offer, &sdp);
+    if sdp.is_empty() || is_apart {
+        let target = cx.next_flow(&first.dialog, peer.flow);
+        bye_alone(cx, &mut first.dialog, target, b"");
+        bridge.legs.remove(leg);
+        return DestinationAnswer::Unusable(Reason::NoCommonMedia);
     }
+
+    // Both ends of a bridge are found by one fork number, that of the caller's dialog.
+    first.fork = fork;
+    bridge.legs.meet(leg, peer);
+    bridge.legs.set_state(leg, LegState::Ready(session));
+    if let Some(mut leg) = bridge.at(leg) {
+        leg.start_session(cx);
+        leg.start_keep_alives(cx);
+    }
+    // The caller knows the agent's o= line. RFC 3264 §8: its version "MUST increment by one from the previous SDP",
+    // so the destination's SDP gets that line.
+    bridge.legs.keep_origin(bridge.trunk_id());
+
+    // Notes the origin line of the offer, as the one that the destination knows. What the caller has changed since follows after its
+    // answer to the re-INVITE.
+    bridge.legs.with_origin(leg, offer);
+    DestinationAnswer::Usable(sdp)
 }

@@ -14,18 +14,16 @@ use crate::dialog::info_body::KeyBody;
 use crate::features::transfer::Requester;
 use crate::leg::bridge::Bridge;
 
-impl Bridge {
-    /// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.
-    pub(crate) fn take_key(&self, cx: &mut Cx<'_>, message: &Message<'_>) -> Option<u8> {
-        let kind = message.first(HeaderName::ContentType).unwrap_or_default();
-        let key = key(kind, message.body())?;
-        if self.bot().is_some_and(|bot| !bot.is_builtin()) {
-            let call = self.key;
-            cx.core.effects.push_back(Effect::PressKey { call, key });
-            return None;
-        }
-        Some(event(key))
+/// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.
+pub(crate) fn take_key(bridge: &Bridge, cx: &mut Cx<'_>, message: &Message<'_>) -> Option<u8> {
+    let kind = message.first(HeaderName::ContentType).unwrap_or_default();
+    let key = key(kind, message.body())?;
+    if bridge.bot().is_some_and(|bot| !bot.is_builtin()) {
+        let call = bridge.key;
+        cx.core.effects.push_back(Effect::PressKey { call, key });
+        return None;
     }
+    Some(event(key))
 }
 
 impl Transferee<'_> {

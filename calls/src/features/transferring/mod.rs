@@ -1,13 +1,13 @@
 //! Transfers of a call as the state machine (`transfer`) has them done: what is requested of it, the REFER, the NOTIFYs, the call to the destination.
 
-mod bridge;
-mod digit;
-mod notify;
+pub(crate) mod bridge;
+pub(crate) mod digit;
+pub(crate) mod notify;
 mod own;
 mod plan;
-mod refer;
+pub(crate) mod refer;
 mod route;
-mod runtime;
+pub(crate) mod runtime;
 mod transferee;
 
 use trunkline_model::destinations::Destination;

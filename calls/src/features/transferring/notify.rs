@@ -13,24 +13,22 @@ use crate::leg::bridge::Bridge;
 use crate::leg::own_request::Purpose;
 use crate::parts::ids::LegId;
 
-impl Bridge {
-    /// Probes the PBX for the call, unless a probe is out already. False if none can be sent.
-    pub(crate) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
-        if self.requests.is_out(Purpose::Probe) {
-            return true;
-        }
-        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
-            return false;
-        };
-        // UPDATE is matched to the dialog; a PBX may answer OPTIONS without looking for one.
-        let method = match trunk.abilities.update {
-            true => Method::Update,
-            false => Method::Options,
-        };
-        let request = NewRequest::bare(fork, method, Purpose::Probe);
-        let id = self.trunk_id();
-        self.send(cx, id, &request, |_| {}).is_some()
+/// Probes the PBX for the call, unless a probe is out already. False if none can be sent.
+pub(crate) fn probe(bridge: &mut Bridge, cx: &mut Cx<'_>) -> bool {
+    if bridge.requests.is_out(Purpose::Probe) {
+        return true;
     }
+    let (Some(fork), Some(trunk)) = (bridge.fork(), bridge.trunk()) else {
+        return false;
+    };
+    // UPDATE is matched to the dialog; a PBX may answer OPTIONS without looking for one.
+    let method = match trunk.abilities.update {
+        true => Method::Update,
+        false => Method::Options,
+    };
+    let request = NewRequest::bare(fork, method, Purpose::Probe);
+    let id = bridge.trunk_id();
+    bridge.send(cx, id, &request, |_| {}).is_some()
 }
 
 impl<R> LastTransfer<R> {

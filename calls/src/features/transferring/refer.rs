@@ -116,13 +116,11 @@ impl<R> LastTransfer<R> {
     }
 }
 
-impl Bridge {
-    /// Returns the wait before a REFER that has met the PBX's own request is sent again.
-    pub(crate) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
-        let fork = self.fork().unwrap_or_default();
-        let trunk = self.legs.get(self.trunk_id());
-        trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork))
-    }
+/// Returns the wait before a REFER that has met the PBX's own request is sent again.
+pub(crate) fn refer_wait(bridge: &Bridge, cx: &mut Cx<'_>) -> Duration {
+    let fork = bridge.fork().unwrap_or_default();
+    let trunk = bridge.legs.get(bridge.trunk_id());
+    trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork))
 }
 
 fn is_without_news(message: &Message<'_>) -> bool {

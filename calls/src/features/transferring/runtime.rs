@@ -217,43 +217,41 @@ impl Transferee<'_> {
     }
 }
 
-impl Bridge {
-    /// Sends a runtime that has sent REFER the destination's status.
-    pub(crate) fn notify_runtime(
-        &mut self,
-        cx: &mut Cx<'_>,
-        subscription: Subscription,
-        status: u16,
-        is_last: bool,
-    ) {
-        // Its subscription ends with the call.
-        if self.status() == CallStatus::Over {
-            return;
-        }
-
-        let Subscription { fork, id } = subscription;
-        let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
-        let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
-        let notify = NewRequest {
-            body: fragment.as_bytes(),
-            ..NewRequest::bare(fork, Method::Notify, Purpose::Own)
-        };
-        let lines = |head: &mut Head<'_>| {
-            head.line("Event", event.as_bytes());
-            if is_last {
-                head.line("Subscription-State", b"terminated;reason=noresource");
-            } else {
-                head.fmt(
-                    "Subscription-State",
-                    format_args!("active;expires={EXPIRES}"),
-                );
-            }
-            head.line("Content-Type", b"message/sipfrag;version=2.0");
-        };
-        let agent = self.agent_id();
-        // A NOTIFY that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
-        self.send(cx, agent, &notify, lines);
+/// Sends a runtime that has sent REFER the destination's status.
+pub(crate) fn notify_runtime(
+    bridge: &mut Bridge,
+    cx: &mut Cx<'_>,
+    subscription: Subscription,
+    status: u16,
+    is_last: bool,
+) {
+    // Its subscription ends with the call.
+    if bridge.status() == CallStatus::Over {
+        return;
     }
+
+    let Subscription { fork, id } = subscription;
+    let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
+    let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
+    let notify = NewRequest {
+        body: fragment.as_bytes(),
+        ..NewRequest::bare(fork, Method::Notify, Purpose::Own)
+    };
+    let lines = |head: &mut Head<'_>| {
+        head.line("Event", event.as_bytes());
+        if is_last {
+            head.line("Subscription-State", b"terminated;reason=noresource");
+        } else {
+            head.fmt(
+                "Subscription-State",
+                format_args!("active;expires={EXPIRES}"),
+            );
+        }
+        head.line("Content-Type", b"message/sipfrag;version=2.0");
+    };
+    let agent = bridge.agent_id();
+    // A NOTIFY that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
+    bridge.send(cx, agent, &notify, lines);
 }
 
 /// Returns a value of Replaces that can be written again.
