@@ -1,6 +1,5 @@
 //! Requests inside the dialogs of a call that are no feature's own.
 
-pub(crate) mod acknowledge;
 pub(crate) mod challenge;
 pub(crate) mod in_dialog;
 pub(crate) mod info_body;

@@ -17,16 +17,14 @@ use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::core::context::{Core, Cx};
+use crate::core::context::Core;
+use crate::core::next_hop::ways_of;
 use crate::leg::SipPeer;
 use crate::leg::bridge::Bridge;
 use crate::parts::ids::LegId;
 use crate::parts::role::LegRole;
 use crate::parts::target;
 use crate::parts::target::{DialTarget, has_ip_literal};
-
-/// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
-const ROUTES: usize = 16;
 
 /// Trust in the source address of a message inside a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -74,33 +72,6 @@ pub(crate) fn trust(
         leg.known_addresses.learn(ip);
     }
     trust
-}
-
-impl Cx<'_> {
-    /// Resolves the names in Contact and Record-Route, before a request comes from there.
-    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
-        for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
-            let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
-            let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
-            let place = uri.and_then(target::dial_target);
-            if let Some(DialTarget::Unresolved(wanted)) =
-                place.and_then(|place| place.beside(&heard))
-            {
-                let Core {
-                    resolver_cache,
-                    effects,
-                    ..
-                } = &mut *self.core;
-                resolver_cache.find(wanted, heard.peer, effects, self.now);
-            }
-        }
-    }
-}
-
-/// Returns the URIs that lead to the peer of a dialog: its recorded route, and its Contact.
-fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
-    let routes = dialog.routes().take(ROUTES);
-    routes.chain([dialog.remote_target()])
 }
 
 /// Returns whether the org's trunk allows this source, or it belongs to the org alone.

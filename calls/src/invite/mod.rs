@@ -5,4 +5,3 @@ pub(crate) mod dial_policy;
 pub(crate) mod invite_client;
 pub(crate) mod large_invite;
 pub(crate) mod late_answer;
-pub(crate) mod next_hop;

@@ -2,13 +2,35 @@
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::flow::{Flow, is_private};
-use trunkline_sip::header::uri::Uri;
+use trunkline_sip::header::uri::{Host, Uri};
 
 use crate::core::context::{Core, Cx};
 use crate::parts::target;
 use crate::parts::target::{DialTarget, Target, UnresolvedTarget, has_ip_literal};
 
+/// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
+const ROUTES: usize = 16;
+
 impl Cx<'_> {
+    /// Resolves the names in Contact and Record-Route, before a request comes from there.
+    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
+        for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
+            let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
+            let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
+            let place = uri.and_then(target::dial_target);
+            if let Some(DialTarget::Unresolved(wanted)) =
+                place.and_then(|place| place.beside(&heard))
+            {
+                let Core {
+                    resolver_cache,
+                    effects,
+                    ..
+                } = &mut *self.core;
+                resolver_cache.find(wanted, heard.peer, effects, self.now);
+            }
+        }
+    }
+
     /// Returns the flow of the next request inside a dialog, the first of these that applies: on a live connection, if there is no route and
     /// the Contact leads nowhere else; to the first route; to the observed source, if the Contact's host is private and the source isn't; to
     /// the Contact. It is `leg` while the address of the route or Contact isn't known.
@@ -127,6 +149,12 @@ impl Cx<'_> {
             }
         }
     }
+}
+
+/// Returns the URIs that lead to the peer of a dialog: its recorded route, and its Contact.
+pub(crate) fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
+    let routes = dialog.routes().take(ROUTES);
+    routes.chain([dialog.remote_target()])
 }
 
 /// Next hop of a dialog: its first route, or its remote target.
