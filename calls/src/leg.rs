@@ -8,6 +8,7 @@ pub(crate) mod bridge;
 pub(crate) mod call_end;
 pub(crate) mod call_status;
 pub(crate) mod callee;
+pub(crate) mod caller;
 pub(crate) mod delayed_ack;
 pub(crate) mod dial;
 pub(crate) mod exchange;
@@ -52,6 +53,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use crate::core::context::{Cx, allows, lacks_refer};
+use crate::invite::invite_client::Accepted;
 use crate::leg::bot_state::Bot;
 use crate::leg::dial::Dialing;
 use crate::leg::media_rules::MediaRules;
@@ -63,6 +65,7 @@ use crate::parts::ids::LegId;
 use crate::parts::origin::{Origin, OwnOrigin, origin_line, sdp_session};
 use crate::parts::pbx::Pbx;
 use crate::parts::role::LegRole;
+use crate::parts::sips::is_sips;
 use crate::parts::spoken_code::SpokenCode;
 use crate::trust::credentials::LegCredentials;
 use crate::trust::known_addresses::KnownAddresses;
@@ -180,6 +183,27 @@ impl SipPeer {
             known_addresses: KnownAddresses::of(&flow),
             takes_calls: true,
         }
+    }
+
+    /// Makes the peer of a leg that has accepted our INVITE and was offered `offer`. Its one dialog has the number 0.
+    pub(crate) fn accepted(accepted: Accepted<'_>, offer: Box<[u8]>) -> Self {
+        let message = accepted.message;
+        let mut peer = Self::begun(accepted.flow);
+        for ip in accepted.addresses.as_slice() {
+            peer.known_addresses.learn(*ip);
+        }
+        // The answer has our tag, which went to that IP with the INVITE.
+        if accepted.is_from_target {
+            let _ = peer.known_addresses.prove(&accepted.flow);
+        }
+        peer.is_sips = is_sips(accepted.uri.as_bytes());
+        peer.abilities.update = allows(message, "UPDATE");
+        peer.abilities.no_refer = lacks_refer(message);
+        peer.abilities.pbx = Pbx::of_message(message);
+        peer.credentials = accepted.credentials;
+        peer.dialogs
+            .push(ForkDialog::new(0, accepted.dialog, Some(offer.into())));
+        peer
     }
 
     /// The dialog of a leg that is up.

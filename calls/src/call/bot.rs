@@ -20,6 +20,7 @@ use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegState, LocalAgent, LocalMedia};
 use crate::media::bot;
 use crate::media::bot::{BotCall, BotProgress};
+use crate::media::builtin;
 use crate::media::local_media;
 
 impl Call {
@@ -67,7 +68,7 @@ impl Call {
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
                     local_media::update_media(&mut self.relaying(), cx, kept);
-                    self.with_bot(cx, Bot::start);
+                    self.with_bot(cx, bot::start);
                 }
                 // The callee still rings, or the caller's ACK is to come.
                 CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
@@ -154,7 +155,7 @@ impl Call {
         let answer = self.bridge.trunk_sdp();
         let audio = answer.and_then(|answer| sdp::read_answer(&offer, answer));
         local_media::update_media(&mut self.relaying(), cx, audio);
-        self.with_bot(cx, Bot::dial);
+        self.with_bot(cx, bot::dial);
     }
 
     /// Begins the transfer that the built-in agent's flow has requested.
@@ -178,7 +179,7 @@ impl Call {
         // During a transfer the flow has no timer of its own (`Machine::due`), so it must learn that no transfer has begun.
         if begun.is_none() {
             self.with_bot(cx, |bot, cx, of| {
-                bot.on_untransferred(cx, of, TransferFailure::Failed)
+                builtin::on_untransferred(bot, cx, of, TransferFailure::Failed)
             });
         }
     }

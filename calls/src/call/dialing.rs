@@ -15,12 +15,12 @@ use crate::features::transferring::bridge;
 use crate::inbound::answer;
 use crate::inbound::provisional;
 use crate::invite::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
-use crate::leg::bot_state::Bot;
 use crate::leg::call_end::{CallEnd, CallRefusal};
 use crate::leg::dial::Dialing;
 use crate::leg::runtime_invite;
 use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::{LegPeer, LegState};
+use crate::media::bot;
 use crate::media::local_media;
 use crate::media::verification;
 use crate::parts::ids::LegId;
@@ -51,7 +51,7 @@ impl Call {
             DialProgress::Nothing => {}
             DialProgress::CalleeRings => {
                 cx.note_ringing(&self.ids);
-                self.with_bot(cx, Bot::wake);
+                self.with_bot(cx, bot::wake);
             }
             DialProgress::CalleeAnswers(accepted, offer) => {
                 self.on_callee_answers(cx, *accepted, offer);
@@ -140,8 +140,8 @@ impl Call {
         local_media::update_media(&mut self.relaying(), cx, Some(audio));
         verification::speak_code(&mut self.bridge, cx);
         // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
-        self.with_bot(cx, Bot::start);
-        self.with_bot(cx, Bot::dial);
+        self.with_bot(cx, bot::start);
+        self.with_bot(cx, bot::dial);
     }
 
     /// Invites the runtime with the callee's SDP.

@@ -18,6 +18,7 @@ use crate::inbound::provisional;
 use crate::leg::call_end::{CallEnd, CallRefusal, DetailedEnd};
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::Pending;
+use crate::leg::uas_invite;
 use crate::leg::uas_invite::{UasInvite, patience};
 use crate::leg::{LegState, Lost};
 use crate::media::local_media;
@@ -289,7 +290,7 @@ impl Call {
             cx.cancel_timer(&mut proof.timer);
         }
         if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
-            cx.release_incoming(&incoming);
+            uas_invite::release_incoming(cx, &incoming);
         }
 
         local_media::close_media(&mut self.bridge, cx, &self.ids);

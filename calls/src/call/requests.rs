@@ -19,9 +19,9 @@ use crate::inbound::answer;
 use crate::inbound::provisional;
 use crate::inbound::provisional::PrackProgress;
 use crate::leg::Lost;
-use crate::leg::bot_state::Bot;
 use crate::leg::call_status::CallStatus;
 use crate::leg::provisional_relay::HeldAnswer;
+use crate::media::bot;
 use crate::media::local_media;
 use crate::parts::allow::capabilities;
 use crate::parts::crossing::lacking_options;
@@ -44,7 +44,7 @@ impl Call {
         local_media::prove_media(&mut self.bridge, cx, id, flow);
         let progress = reoffer::on_ack(&mut self.relaying(), cx, id, message);
         if progress.begins {
-            self.with_bot(cx, Bot::start);
+            self.with_bot(cx, bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
         }
         // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).

@@ -12,7 +12,6 @@ use super::proving::Proving;
 use crate::core::context::Cx;
 use crate::dial::dialing;
 use crate::inbound::dialog_proof::DialogProof;
-use crate::leg::bot_state::Bot;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
 use crate::media::bot;
@@ -27,7 +26,7 @@ impl Call {
         let incoming = self.bridge.incoming().filter(|_| !holds_agent);
         if incoming.is_some_and(|incoming| !incoming.is_looking_up()) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-            self.with_bot(cx, Bot::dial);
+            self.with_bot(cx, bot::dial);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::features::transferring::runtime;
 use crate::features::transferring::{PlannedTransfer, Transferee};
 use crate::flow::TransferFailure;
 use crate::leg::call_status::CallStatus;
+use crate::media::builtin;
 use crate::media::local_media;
 use crate::parts::bye::ByeContent;
 use crate::parts::ids::{CallKey, CallTimer, LegId};
@@ -42,7 +43,7 @@ impl Call {
 
     /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
     pub(crate) fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
-        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
+        self.with_bot(cx, |bot, cx, of| builtin::on_key(bot, cx, of, digit));
 
         let may_begin = self.bridge.is_echo() && self.transfer.may_begin(&self.bridge).is_ok();
         let new = org
@@ -156,7 +157,9 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.with_bot(cx, |bot, cx, of| bot.on_untransferred(cx, of, why));
+            self.with_bot(cx, |bot, cx, of| {
+                builtin::on_untransferred(bot, cx, of, why)
+            });
         }
     }
 }
@@ -166,7 +169,7 @@ impl Call {
     pub(super) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
         if let Some(bot) = self.bridge.bot_mut() {
-            bot.stop_builtin(cx);
+            builtin::stop_builtin(bot, cx);
         }
         self.bridge.drop_awaited_acks(cx, agent);
         self.bridge.reject_delayed(cx);

@@ -22,9 +22,8 @@ use crate::leg::bridge::Bridge;
 use crate::leg::call_end::CallEnd;
 use crate::leg::callee::{Callee, CalleeLeg};
 use crate::leg::dial::Dialing;
-use crate::leg::{Ack, ForkDialog, LegState, LocalMedia, Session};
+use crate::leg::{Ack, ForkDialog, LegState, LocalMedia, Session, SipPeer};
 use crate::parts::bye::ByeContent;
-use crate::parts::dial_failure::DialFailure;
 use crate::parts::ids::{CallKey, CallRef, LegId};
 use crate::parts::origin::{OwnOrigin, sdp_session};
 use crate::parts::refusal::Reason;
@@ -131,8 +130,8 @@ pub(crate) fn meet_callee(
     // At once: the offer was ours, so the ACK needs nothing from the runtime.
     accepted.acknowledge(cx);
     let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-    let session = accepted.session(cx);
-    let mut peer = accepted.into_peer(offer);
+    let session = Session::of_accepted(&accepted, cx);
+    let mut peer = SipPeer::accepted(accepted, offer);
     peer.remote_sdp = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
     peer.origin = origin.map(Box::new);
 
@@ -236,58 +235,5 @@ impl Outbound {
             None => self.media = Some(local),
         }
         sdp::offer_audio(local, sdp_session(call), 1)
-    }
-}
-
-impl CallEnd {
-    /// End of a call whose callee doesn't answer. Only a callee that has refused has ended it: one that was silent or can't be reached has done
-    /// nothing.
-    pub(crate) fn of_callee(failure: DialFailure) -> Self {
-        let has_refused = failure.is_answer && failure.reason != Reason::RingingTimeout;
-        let by = match has_refused {
-            true => HangupBy::Callee,
-            false => HangupBy::Platform,
-        };
-        Self {
-            status: failure.status,
-            sip_code: failure.sip_code,
-            reason: Some(failure.reason),
-            by,
-            cause: failure.cause,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parts::dial_failure::UNREACHABLE;
-
-    #[test]
-    fn only_a_callee_that_has_refused_has_ended_its_call() {
-        let busy = DialFailure {
-            sip_code: 486,
-            reason: Reason::CalleeBusy,
-            status: Status::Busy,
-            cause: None,
-            is_answer: true,
-        };
-        let silent = DialFailure {
-            sip_code: 408,
-            is_answer: false,
-            ..busy
-        };
-        let rings = DialFailure {
-            reason: Reason::RingingTimeout,
-            ..silent
-        };
-        for (name, failure, by) in [
-            ("it refuses", busy, HangupBy::Callee),
-            ("it is silent", silent, HangupBy::Platform),
-            ("it rings for too long", rings, HangupBy::Platform),
-            ("it can't be reached", UNREACHABLE, HangupBy::Platform),
-        ] {
-            assert_eq!(CallEnd::of_callee(failure).by, by, "{name}");
-        }
     }
 }

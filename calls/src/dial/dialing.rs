@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_sip::dialog::session_timer::SessionTimer;
 use uuid::Uuid;
 
-use crate::core::context::{Config, Cx, allows, lacks_refer};
+use crate::core::context::{Config, Cx};
 use crate::invite::attempts::AttemptOwner;
 use crate::invite::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
@@ -22,11 +21,10 @@ use crate::leg::media_profile;
 use crate::leg::runtime_chain::RuntimeChain;
 use crate::leg::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use crate::leg::uas_invite::UasInvite;
-use crate::leg::{ForkDialog, LegPeer, LegState, Session, SipPeer};
+use crate::leg::{LegPeer, LegState};
 use crate::parts::dial_failure::DialFailure;
 use crate::parts::ids::{CallRef, LegId};
 use crate::parts::ip_family;
-use crate::parts::pbx::Pbx;
 use crate::parts::privacy::CallerIdentity;
 use crate::parts::refusal::Reason;
 use crate::parts::role::LegRole;
@@ -326,33 +324,4 @@ fn runtime_text<'a>(
         reliable: bridge.trunk().map(|trunk| trunk.abilities.reliable),
     };
     Some(RuntimeText::new(facts, words, says, config))
-}
-
-impl Accepted<'_> {
-    /// Makes the session of a leg.
-    pub(crate) fn session(&self, cx: &Cx<'_>) -> Session {
-        let asked = Some(cx.core.config.session_expires);
-        Session::accepted(SessionTimer::for_uac(self.message, asked))
-    }
-
-    /// Makes the peer of a leg, which was offered `offer`. Its one dialog has the number 0.
-    pub(crate) fn into_peer(self, offer: Box<[u8]>) -> SipPeer {
-        let message = self.message;
-        let mut leg = SipPeer::begun(self.flow);
-        for ip in self.addresses.as_slice() {
-            leg.known_addresses.learn(*ip);
-        }
-        // The answer has our tag, which went to that IP with the INVITE.
-        if self.is_from_target {
-            let _ = leg.known_addresses.prove(&self.flow);
-        }
-        leg.is_sips = is_sips(self.uri.as_bytes());
-        leg.abilities.update = allows(message, "UPDATE");
-        leg.abilities.no_refer = lacks_refer(message);
-        leg.abilities.pbx = Pbx::of_message(message);
-        leg.credentials = self.credentials;
-        leg.dialogs
-            .push(ForkDialog::new(0, self.dialog, Some(offer.into())));
-        leg
-    }
 }

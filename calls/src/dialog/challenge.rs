@@ -1,58 +1,19 @@
 //! Challenges to the requests of a call, answered with the credentials of the leg (RFC 3261 §22), or reported.
 
-use std::net::IpAddr;
-
-use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::record::Direction;
 use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::core::context::Cx;
-use crate::inbound::repeat;
+use crate::dialog::repeat;
+use crate::invite::challenge_answer;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::parts::ids::LegId;
 use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
-use crate::trust::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unanswerable};
-use crate::trust::digest_answers::DigestAnswers;
-
-impl LegCredentials {
-    /// Answers the challenge in a 401 or 407 to the request `challenged`, which is sent again to `destination` with [`DigestAnswers::lines`]. Returns what to
-    /// remember of its realm.
-    pub(crate) fn answer(
-        &self,
-        cx: &mut Cx<'_>,
-        digest_answers: &mut DigestAnswers,
-        response: &Message<'_>,
-        challenged: &ChallengedMessage<'_>,
-        (stage, destination): (ChallengedRequest<'_>, IpAddr),
-    ) -> Result<Option<KnownRealm>, Unanswerable> {
-        let own = OwnChallenges {
-            realm: &cx.core.config.realm,
-            nonces: &cx.core.nonces,
-            shares_user: cx.core.is_inbound_user(self.user()),
-        };
-
-        let in_scope = match stage {
-            ChallengedRequest::Initial | ChallengedRequest::Ringing => {
-                self.may_begin_at(destination)
-            }
-            ChallengedRequest::InDialog(dialog) => self.may_answer_in(dialog, destination),
-        };
-
-        let random = cx.endpoint.entropy().bits128();
-        self.answer_by(
-            digest_answers,
-            response,
-            challenged,
-            (stage, in_scope),
-            own,
-            random,
-        )
-    }
-}
+use crate::trust::credentials::{ChallengedRequest, Unanswerable};
 
 /// Sends a request again with credentials for its challenge; else returns it.
 pub(crate) fn prove(
@@ -100,7 +61,14 @@ pub(crate) fn prove(
                 body: &repeatable.body,
             };
             let at = (ChallengedRequest::InDialog(dialog), destination);
-            credentials.answer(cx, &mut repeatable.digest_answers, message, &challenged, at)
+            challenge_answer::answer(
+                credentials,
+                cx,
+                &mut repeatable.digest_answers,
+                message,
+                &challenged,
+                at,
+            )
         });
     if let Err(why) = answered {
         cx.report(challenger(bridge, pending.leg, org, direction), || {

@@ -11,9 +11,7 @@
 use std::net::IpAddr;
 
 use trunkline_model::view::{Source, View};
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -24,7 +22,7 @@ use crate::leg::bridge::Bridge;
 use crate::parts::ids::LegId;
 use crate::parts::role::LegRole;
 use crate::parts::target;
-use crate::parts::target::{DialTarget, has_ip_literal};
+use crate::parts::target::DialTarget;
 
 /// Trust in the source address of a message inside a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -61,11 +61,9 @@ pub(crate) fn proves_pair(
     false
 }
 
-impl SipPeer {
-    /// Adds the address at which the peer has proven its pair; the digest may be sent there too.
-    pub(crate) fn add_proven_address(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
-        let source: IpAddr = flow.peer.ip();
-        self.known_addresses.learn(source);
-        self.credentials = Some(Box::new(LegCredentials::proven(pair, source)));
-    }
+/// Adds the address at which the peer has proven its pair; the digest may be sent there too.
+pub(crate) fn add_proven_address(peer: &mut SipPeer, pair: Arc<PeerLogin>, flow: &Flow) {
+    let source: IpAddr = flow.peer.ip();
+    peer.known_addresses.learn(source);
+    peer.credentials = Some(Box::new(LegCredentials::proven(pair, source)));
 }

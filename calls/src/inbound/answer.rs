@@ -1,9 +1,6 @@
 //! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
-use std::sync::Arc;
-
-use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::header::text;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::Message;
@@ -11,19 +8,14 @@ use trunkline_sip::wire::print::Head;
 
 use crate::core::context::Cx;
 use crate::inbound::provisional;
-use crate::invite::invite_client::{Accepted, Failed};
+use crate::invite::invite_client::Accepted;
 use crate::leg::bridge::Bridge;
-use crate::leg::call_end::{AnswerProgress, CallEnd, CallRefusal};
-use crate::leg::delayed_ack::Delayed;
-use crate::leg::held_media;
+use crate::leg::call_end::AnswerProgress;
 use crate::leg::provisional_relay::{HeldAnswer, WinningAnswer};
 use crate::leg::relay::Relay;
-use crate::leg::uas_invite::UasInvite;
-use crate::leg::{Ack, AwaitedAck, LegState, Session};
-use crate::parts::allow::own_lines;
-use crate::parts::crossing;
-use crate::parts::crossing::{Crossing, RuntimeRefusal};
-use crate::parts::refusal::Reason;
+use crate::leg::uas_invite;
+use crate::leg::{Ack, LegState, Session};
+use crate::parts::crossing::Crossing;
 use crate::{has_sdp, sdp_of};
 
 /// Handles a 2xx of the runtime: the first one wins. Returns it, unless it waits for the caller's PRACK.
@@ -92,70 +84,6 @@ pub(crate) fn accept_runtime(
     }
 }
 
-/// Sends 200 to the caller's INVITE, for a runtime or for media of our own; false if there is no such dialog.
-pub(crate) fn accept_caller(
-    relaying: &mut Relay<'_>,
-    cx: &mut Cx<'_>,
-    fork: u8,
-    incoming: &UasInvite,
-    body: &[u8],
-    delayed: Option<Delayed>,
-    more: impl FnOnce(&mut Head<'_>, &str),
-) -> bool {
-    let (config, invite) = (Arc::clone(&cx.core.config), incoming.invite());
-    let (id, agent) = (relaying.bridge.trunk_id(), relaying.bridge.agent_id());
-    let Some(trunk) = relaying.bridge.legs.sip_mut(id) else {
-        return false;
-    };
-
-    let contact = cx.contact(&trunk.flow, trunk.is_sips);
-    let server = incoming.server();
-    let mut session = Session::begun_by(server);
-    session.timer = incoming.session_timer();
-    trunk.remember_sdp(fork, body);
-    // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
-    if relaying.bridge.trunk_sdp().is_none() {
-        relaying.bridge.held.take_offer(sdp_of(invite.body()));
-        held_media::hear(relaying.bridge, id, invite);
-    }
-
-    let body = &*relaying.bridge.legs.with_origin(id, body);
-    let methods = relaying.bridge.methods(id);
-    let Some(trunk) = relaying.bridge.legs.sip_mut(id) else {
-        return false;
-    };
-
-    let flow = trunk.flow;
-    let Some(dialog) = trunk.dialog(fork) else {
-        return false;
-    };
-    dialog.confirm();
-
-    let dialog = &*dialog;
-    cx.look_up(dialog, flow);
-
-    let write = |head: &mut Head<'_>| {
-        own_lines(head, &contact, methods);
-        if let Some(timer) = &session.timer {
-            timer.response_lines(head);
-        }
-        more(head, &config.header_prefix);
-    };
-
-    cx.respond(server, 200, Some(dialog.local_tag()), write, body);
-    session.late_prack = incoming.relay.late_prack(fork);
-    session.await_ack(AwaitedAck {
-        cseq: invite.cseq().number,
-        server,
-        delayed,
-    });
-
-    relaying.bridge.legs.set_state(id, LegState::Ready(session));
-    // Last: until its legs are connected, the call counts as being set up (`Bridge::status`).
-    relaying.bridge.legs.connect(id, agent);
-    true
-}
-
 /// Passes the runtime's 2xx on to the caller.
 pub(crate) fn pass_answer(
     relaying: &mut Relay<'_>,
@@ -167,7 +95,7 @@ pub(crate) fn pass_answer(
     let Some(incoming) = relaying.bridge.legs.take_incoming(trunk) else {
         return AnswerProgress::Nothing;
     };
-    cx.release_incoming(&incoming);
+    uas_invite::release_incoming(cx, &incoming);
     // A later 2xx of another fork finds no dialog, and gets ACK and BYE.
     relaying.bridge.keep_only(cx, won.fork);
     let agent = relaying.bridge.agent_id();
@@ -193,52 +121,10 @@ pub(crate) fn pass_answer(
         }
     };
     let (fork, body) = (won.fork, early.as_deref().unwrap_or(message.body()));
-    match accept_caller(relaying, cx, fork, &incoming, body, delayed, crossing) {
+    match relaying.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
         true => AnswerProgress::Accepted {
             runtime_call_id: text::lossy(message.call_id()).into(),
         },
         false => AnswerProgress::Nothing,
-    }
-}
-
-impl CallEnd {
-    /// End of a call that its runtime refuses.
-    const fn of_runtime(sip_code: u16) -> Self {
-        let (reason, status) = match sip_code {
-            486 | 600 => (Reason::Declined, Status::Busy),
-            480 => (Reason::Declined, Status::NoAnswer),
-            415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
-            _ => (Reason::Declined, Status::Failed),
-        };
-        Self {
-            status,
-            sip_code,
-            reason: Some(reason),
-            by: HangupBy::Agent,
-            cause: None,
-        }
-    }
-}
-
-impl<'r> CallRefusal<'r> {
-    /// Refusal of a call that no runtime takes.
-    pub(crate) fn of_runtime(failed: &'r Failed<'r>) -> Self {
-        let Some(message) = failed.message else {
-            let is_forbidden = failed.failure.reason == Reason::PeerNotAllowed;
-            let reason = match is_forbidden {
-                true => Reason::PeerNotAllowed,
-                false => Reason::RuntimeUnreachable,
-            };
-            return Self::saying(reason, &failed.said);
-        };
-
-        match crossing::refusal(message.status()) {
-            RuntimeRefusal::Same => Self::of_peer(CallEnd::of_runtime(message.status()), message),
-            RuntimeRefusal::FailOver
-            | RuntimeRefusal::Trouble
-            | RuntimeRefusal::Redirect
-            | RuntimeRefusal::Brief
-            | RuntimeRefusal::Unavailable => Self::saying(Reason::RuntimeRefused, &failed.said),
-        }
     }
 }

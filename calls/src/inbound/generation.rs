@@ -34,34 +34,32 @@ fn generation_of(session: Uuid) -> u8 {
     session.as_bytes()[GENERATION] >> GENERATION_SHIFT
 }
 
-impl Cx<'_> {
-    /// Makes a session id for a call that has come back so often.
-    pub(crate) fn mint_session(&mut self, slot: Slot, generation: u8) -> Uuid {
-        in_generation(self.mint_id(slot), generation)
-    }
+/// Makes a session id for a call that has come back so often.
+pub(crate) fn mint_session(cx: &mut Cx<'_>, slot: Slot, generation: u8) -> Uuid {
+    in_generation(cx.mint_id(slot), generation)
+}
 
-    /// Returns how often the call of this INVITE has come back: one more than the session whose id it carries, if that is up.
-    pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
-        let config = &self.core.config;
-        let text = message
-            .other(&config.header_prefix.names().session_id)
-            .and_then(|id| std::str::from_utf8(id).ok());
-        let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
-            return 0;
-        };
+/// Returns how often the call of this INVITE has come back: one more than the session whose id it carries, if that is up.
+pub(crate) fn generation(cx: &Cx<'_>, message: &Message<'_>) -> u8 {
+    let config = &cx.core.config;
+    let text = message
+        .other(&config.header_prefix.names().session_id)
+        .and_then(|id| std::str::from_utf8(id).ok());
+    let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
+        return 0;
+    };
 
-        let is_up = match node_and_slot_of(session) {
-            Some((node, _)) if node == config.node => self.core.live.is_up(session),
-            // Another node's session: it counts as up for the longest duration of a call.
-            Some(_) => began(session).is_some_and(|began| {
-                // The id comes from the message, and no session begins in the future.
-                began <= self.now && self.now.since(began) <= config.max_duration
-            }),
-            None => false,
-        };
-        match is_up {
-            true => generation_of(session) + 1,
-            false => 0,
-        }
+    let is_up = match node_and_slot_of(session) {
+        Some((node, _)) if node == config.node => cx.core.live.is_up(session),
+        // Another node's session: it counts as up for the longest duration of a call.
+        Some(_) => began(session).is_some_and(|began| {
+            // The id comes from the message, and no session begins in the future.
+            began <= cx.now && cx.now.since(began) <= config.max_duration
+        }),
+        None => false,
+    };
+    match is_up {
+        true => generation_of(session) + 1,
+        false => 0,
     }
 }

@@ -8,5 +8,4 @@ pub(crate) mod generation;
 pub(crate) mod invite_facts;
 pub(crate) mod lifetime;
 pub(crate) mod provisional;
-pub(crate) mod repeat;
 pub(crate) mod source_probe;

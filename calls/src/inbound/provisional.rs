@@ -2,107 +2,27 @@
 //! caller.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use crate::core::context::Cx;
 use crate::invite::invite_client::ProvisionalResponse;
 use crate::leg::bridge::Bridge;
+use crate::leg::caller::{relay_and_caller, tell_caller};
 use crate::leg::held_media;
 use crate::leg::media_profile;
 use crate::leg::own_request::Purpose;
-use crate::leg::provisional_relay::{
-    Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
-};
+use crate::leg::provisional_relay::{Delivery, HeldAnswer, LatePrack, Provisional, Retransmission};
 use crate::leg::relay::Relay;
 use crate::leg::uas_invite::UasInvite;
-use crate::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, NewRequest, SipPeer};
-use crate::parts::allow::{CALLER, own_lines};
+use crate::leg::{ForkDialog, NewRequest};
 use crate::parts::bye::ByeContent;
 use crate::parts::crossing::CrossingKind;
-use crate::parts::ids::CallKey;
-use crate::parts::ids::CallTimer;
 use crate::{has_sdp, sdp_of};
-
-/// The caller, as the receiver of responses to its INVITE.
-struct Caller<'a, 'c> {
-    key: CallKey,
-    invite: ServerTx,
-    leg: &'a mut SipPeer,
-    cx: &'a mut Cx<'c>,
-}
-
-impl ProvisionalSink for Caller<'_, '_> {
-    fn now(&self) -> Moment {
-        self.cx.now
-    }
-
-    fn send(&mut self, fork: u8, answer: &Provisional, rseq: Option<u32>) {
-        let body = self.leg.with_origin(&answer.body);
-        let Some(dialog) = self.leg.dialog_ref(fork) else {
-            return;
-        };
-
-        let contact = self.cx.contact(&self.leg.flow, self.leg.is_sips);
-        let write = |head: &mut Head<'_>| {
-            own_lines(head, &contact, CALLER);
-            if let Some(rseq) = rseq {
-                head.line("Require", b"100rel");
-                head.number("RSeq", u64::from(rseq));
-            }
-            head.raw(&answer.head);
-        };
-        let tag = Some(dialog.local_tag());
-        self.cx
-            .respond(self.invite, answer.status, tag, write, &body);
-    }
-
-    fn wake(&mut self, fork: u8, after: Duration) -> TimerId {
-        self.cx.schedule(self.key, after, CallTimer::Reliable(fork))
-    }
-
-    fn cancel(&mut self, timer: TimerId) {
-        self.cx.core.timers.cancel(timer);
-    }
-}
-
-/// Sends the caller a provisional response.
-pub(crate) fn tell_caller(
-    active: &mut ActiveLeg<'_>,
-    cx: &mut Cx<'_>,
-    fork: u8,
-    delivery: Delivery,
-    answer: Provisional,
-) {
-    if let Some((relay, mut caller)) = relay_and_caller(active, cx) {
-        relay.handle_provisional(&mut caller, fork, delivery, answer);
-    }
-}
-
-fn relay_and_caller<'a, 'c>(
-    active: &'a mut ActiveLeg<'_>,
-    cx: &'a mut Cx<'c>,
-) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-    let (LegState::Incoming(incoming), LegPeer::Sip(peer)) =
-        (&mut active.leg.state, &mut active.leg.peer)
-    else {
-        return None;
-    };
-    let caller = Caller {
-        key: active.call,
-        invite: incoming.server(),
-        leg: peer,
-        cx,
-    };
-    Some((&mut incoming.relay, caller))
-}
 
 /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
 pub(crate) fn begin_fork(

@@ -8,8 +8,9 @@ use trunkline_sip::wire::print::Head;
 
 use super::unacceptable_body::UnacceptableBody;
 use crate::core::context::Config;
-use crate::parts::crossing::Crossing;
-use crate::parts::dial_failure::refusal_lines;
+use crate::invite::invite_client::Failed;
+use crate::parts::crossing::{self, Crossing, RuntimeRefusal};
+use crate::parts::dial_failure::{DialFailure, refusal_lines};
 use crate::parts::refusal::Reason;
 
 /// Most characters of the details of a reason.
@@ -49,6 +50,40 @@ impl CallEnd {
             reason: None,
             by,
             cause: None,
+        }
+    }
+
+    /// End of a call that its runtime refuses.
+    const fn of_runtime(sip_code: u16) -> Self {
+        let (reason, status) = match sip_code {
+            486 | 600 => (Reason::Declined, Status::Busy),
+            480 => (Reason::Declined, Status::NoAnswer),
+            415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
+            _ => (Reason::Declined, Status::Failed),
+        };
+        Self {
+            status,
+            sip_code,
+            reason: Some(reason),
+            by: HangupBy::Agent,
+            cause: None,
+        }
+    }
+
+    /// End of a call whose callee doesn't answer. Only a callee that has refused has ended it: one that was silent or can't be reached has done
+    /// nothing.
+    pub(crate) fn of_callee(failure: DialFailure) -> Self {
+        let has_refused = failure.is_answer && failure.reason != Reason::RingingTimeout;
+        let by = match has_refused {
+            true => HangupBy::Callee,
+            false => HangupBy::Platform,
+        };
+        Self {
+            status: failure.status,
+            sip_code: failure.sip_code,
+            reason: Some(failure.reason),
+            by,
+            cause: failure.cause,
         }
     }
 }
@@ -175,6 +210,27 @@ impl<'r> CallRefusal<'r> {
             Words::Canceled(_) | Words::Ours(_) | Words::Offer(_) => b"",
         }
     }
+
+    /// Refusal of a call that no runtime takes.
+    pub(crate) fn of_runtime(failed: &'r Failed<'r>) -> Self {
+        let Some(message) = failed.message else {
+            let is_forbidden = failed.failure.reason == Reason::PeerNotAllowed;
+            let reason = match is_forbidden {
+                true => Reason::PeerNotAllowed,
+                false => Reason::RuntimeUnreachable,
+            };
+            return Self::saying(reason, &failed.said);
+        };
+
+        match crossing::refusal(message.status()) {
+            RuntimeRefusal::Same => Self::of_peer(CallEnd::of_runtime(message.status()), message),
+            RuntimeRefusal::FailOver
+            | RuntimeRefusal::Trouble
+            | RuntimeRefusal::Redirect
+            | RuntimeRefusal::Brief
+            | RuntimeRefusal::Unavailable => Self::saying(Reason::RuntimeRefused, &failed.said),
+        }
+    }
 }
 
 impl From<Reason> for CallRefusal<'_> {
@@ -199,6 +255,7 @@ impl From<UnacceptableBody> for CallRefusal<'_> {
         }
     }
 }
+
 /// Consequence of a final answer to the caller's INVITE for its call.
 #[derive(Debug)]
 #[must_use]
@@ -212,4 +269,38 @@ pub(crate) enum AnswerProgress {
     },
     /// The caller's INVITE is to be refused.
     Refused(CallRefusal<'static>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parts::dial_failure::UNREACHABLE;
+
+    #[test]
+    fn only_a_callee_that_has_refused_has_ended_its_call() {
+        let busy = DialFailure {
+            sip_code: 486,
+            reason: Reason::CalleeBusy,
+            status: Status::Busy,
+            cause: None,
+            is_answer: true,
+        };
+        let silent = DialFailure {
+            sip_code: 408,
+            is_answer: false,
+            ..busy
+        };
+        let rings = DialFailure {
+            reason: Reason::RingingTimeout,
+            ..silent
+        };
+        for (name, failure, by) in [
+            ("it refuses", busy, HangupBy::Callee),
+            ("it is silent", silent, HangupBy::Platform),
+            ("it rings for too long", rings, HangupBy::Platform),
+            ("it can't be reached", UNREACHABLE, HangupBy::Platform),
+        ] {
+            assert_eq!(CallEnd::of_callee(failure).by, by, "{name}");
+        }
+    }
 }

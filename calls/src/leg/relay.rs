@@ -10,17 +10,19 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use crate::core::context::Cx;
-use crate::has_sdp;
-use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
+use crate::leg::delayed_ack::Delayed;
 use crate::leg::held_media;
 use crate::leg::own_request::{Pending, Purpose};
+use crate::leg::uas_invite::UasInvite;
+use crate::leg::{AwaitedAck, LegState, NewRequest, Session};
 use crate::parts::allow::own_lines;
 use crate::parts::crossing;
 use crate::parts::crossing::{Crossing, CrossingKind, Identity};
 use crate::parts::ids::{CallRef, LegId};
 use crate::parts::privacy::CallerIdentity;
 use crate::parts::request_origin::RequestOrigin;
+use crate::{has_sdp, sdp_of};
 
 /// The legs of a call, and what changes a message that crosses between them or is answered by media of our own.
 pub(crate) struct Relay<'c> {
@@ -182,5 +184,69 @@ impl Relay<'_> {
         // A mapped status gets its own phrase instead of the peer's.
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
         cx.respond_as(server, (status, phrase), None, write, &body);
+    }
+
+    /// Sends 200 to the caller's INVITE, for a runtime or for media of our own; false if there is no such dialog.
+    pub(crate) fn accept_caller(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        incoming: &UasInvite,
+        body: &[u8],
+        delayed: Option<Delayed>,
+        more: impl FnOnce(&mut Head<'_>, &str),
+    ) -> bool {
+        let (config, invite) = (Arc::clone(&cx.core.config), incoming.invite());
+        let (id, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        let Some(trunk) = self.bridge.legs.sip_mut(id) else {
+            return false;
+        };
+
+        let contact = cx.contact(&trunk.flow, trunk.is_sips);
+        let server = incoming.server();
+        let mut session = Session::begun_by(server);
+        session.timer = incoming.session_timer();
+        trunk.remember_sdp(fork, body);
+        // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
+        if self.bridge.trunk_sdp().is_none() {
+            self.bridge.held.take_offer(sdp_of(invite.body()));
+            held_media::hear(self.bridge, id, invite);
+        }
+
+        let body = &*self.bridge.legs.with_origin(id, body);
+        let methods = self.bridge.methods(id);
+        let Some(trunk) = self.bridge.legs.sip_mut(id) else {
+            return false;
+        };
+
+        let flow = trunk.flow;
+        let Some(dialog) = trunk.dialog(fork) else {
+            return false;
+        };
+        dialog.confirm();
+
+        let dialog = &*dialog;
+        cx.look_up(dialog, flow);
+
+        let write = |head: &mut Head<'_>| {
+            own_lines(head, &contact, methods);
+            if let Some(timer) = &session.timer {
+                timer.response_lines(head);
+            }
+            more(head, &config.header_prefix);
+        };
+
+        cx.respond(server, 200, Some(dialog.local_tag()), write, body);
+        session.late_prack = incoming.relay.late_prack(fork);
+        session.await_ack(AwaitedAck {
+            cseq: invite.cseq().number,
+            server,
+            delayed,
+        });
+
+        self.bridge.legs.set_state(id, LegState::Ready(session));
+        // Last: until its legs are connected, the call counts as being set up (`Bridge::status`).
+        self.bridge.legs.connect(id, agent);
+        true
     }
 }

@@ -21,6 +21,8 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wheel::TimerId;
 
+use crate::core::context::Cx;
+use crate::invite::invite_client::Accepted;
 use crate::leg::delayed_ack::Delayed;
 use crate::leg::dial::Dialing;
 use crate::leg::peer_liveness::PeerLiveness;
@@ -95,6 +97,12 @@ pub(crate) struct AwaitedAck {
 }
 
 impl Session {
+    /// Makes the session of a leg that has accepted our INVITE.
+    pub(crate) fn of_accepted(accepted: &Accepted<'_>, cx: &Cx<'_>) -> Self {
+        let asked = Some(cx.core.config.session_expires);
+        Self::accepted(SessionTimer::for_uac(accepted.message, asked))
+    }
+
     /// A leg whose peer has accepted our INVITE.
     pub(crate) fn accepted(timer: Option<SessionTimer>) -> Self {
         Self {

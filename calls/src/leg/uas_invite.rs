@@ -107,12 +107,10 @@ impl UasInvite {
     }
 }
 
-impl Cx<'_> {
-    /// Cancels the timers of an INVITE that has its final answer.
-    pub(crate) fn release_incoming(&mut self, incoming: &UasInvite) {
-        for timer in incoming.timers() {
-            self.core.timers.cancel(timer);
-        }
+/// Cancels the timers of an INVITE that has its final answer.
+pub(crate) fn release_incoming(cx: &mut Cx<'_>, incoming: &UasInvite) {
+    for timer in incoming.timers() {
+        cx.core.timers.cancel(timer);
     }
 }
 

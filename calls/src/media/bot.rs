@@ -19,18 +19,19 @@ use crate::core::context::Cx;
 pub use crate::core::effect::BotDial;
 use crate::core::effect::Effect;
 use crate::flow::{Builtin, Machine};
-use crate::inbound::provisional;
 pub use crate::invite::attempts::BotGone;
 use crate::invite::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use crate::leg::bot_state::{Bot, State};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_end::CallRefusal;
 use crate::leg::call_status::CallStatus;
+use crate::leg::caller;
 use crate::leg::provisional_relay::{Delivery, Provisional};
 use crate::leg::relay::Relay;
 use crate::leg::runtime_chain::ChainStage;
 use crate::leg::runtime_invite;
 use crate::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use crate::media::builtin;
 use crate::media::local_media;
 use crate::parts::crossing::own_headers;
 use crate::parts::ids::{CallKey, CallRef};
@@ -124,173 +125,169 @@ pub(crate) enum BotProgress {
     HungUp,
 }
 
-impl Bot {
-    /// Dials the bot, once our media are open.
-    pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        match self.state {
-            State::Waiting if of.is_open => self.next(cx, of),
-            State::Waiting
-            | State::Dialling(_)
-            | State::Attached
-            | State::Started
-            | State::Builtin(_)
-            | State::Over => BotProgress::Nothing,
-        }
+/// Dials the bot, once our media are open.
+pub(crate) fn dial(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    match bot.state {
+        State::Waiting if of.is_open => next(bot, cx, of),
+        State::Waiting
+        | State::Dialling(_)
+        | State::Attached
+        | State::Started
+        | State::Builtin(_)
+        | State::Over => BotProgress::Nothing,
     }
+}
 
-    /// Dials the bot if it is to be woken as soon as the callee of an outbound call rings.
-    pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        match self.chain.wake() {
-            Wake::Ringing => self.dial(cx, of),
-            Wake::Answer => BotProgress::Nothing,
-        }
+/// Dials the bot if it is to be woken as soon as the callee of an outbound call rings.
+pub(crate) fn wake(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    match bot.chain.wake() {
+        Wake::Ringing => dial(bot, cx, of),
+        Wake::Answer => BotProgress::Nothing,
     }
+}
 
-    /// Goes to the next of the agent's runtimes.
-    pub(crate) fn next(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        let (org, agent) = (of.ids.org, of.ids.agent);
-        // The caller has our answer: a runtime over SIP would have to be given its media first.
-        let bots_alone = !of.is_outbound && of.status != CallStatus::SettingUp;
-        let stage = match bots_alone {
-            true => self.chain.next_bot(agent, org),
-            false => self.chain.next(agent, org),
-        };
-        match stage {
-            Some(ChainStage::Bot(url)) => self.open_socket(cx, of, url),
-            Some(ChainStage::Builtin) => self.take_builtin(cx, of),
-            Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
-            None => BotProgress::NoneLeft {
-                reason: match self.attempts.are_forbidden() {
-                    true => Reason::PeerNotAllowed,
-                    false => Reason::RuntimeUnreachable,
-                },
-                has_spoken: self.has_spoken,
+/// Goes to the next of the agent's runtimes.
+pub(crate) fn next(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    let (org, agent) = (of.ids.org, of.ids.agent);
+    // The caller has our answer: a runtime over SIP would have to be given its media first.
+    let bots_alone = !of.is_outbound && of.status != CallStatus::SettingUp;
+    let stage = match bots_alone {
+        true => bot.chain.next_bot(agent, org),
+        false => bot.chain.next(agent, org),
+    };
+    match stage {
+        Some(ChainStage::Bot(url)) => open_socket(bot, cx, of, url),
+        Some(ChainStage::Builtin) => take_builtin(bot, cx, of),
+        Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
+        None => BotProgress::NoneLeft {
+            reason: match bot.attempts.are_forbidden() {
+                true => Reason::PeerNotAllowed,
+                false => Reason::RuntimeUnreachable,
             },
+            has_spoken: bot.has_spoken,
+        },
+    }
+}
+
+fn open_socket(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>, url: Box<str>) -> BotProgress {
+    let dial = BotDial {
+        org: of.ids.org,
+        session: of.ids.session,
+        protocol: bot.chain.protocol(),
+        named: bot.chain.named_by(&url),
+        url: url.clone(),
+        // Filled in by `Call::with_bot`, which knows the contact.
+        parameters: Vec::new(),
+    };
+    bot.attempts.begin(cx);
+    bot.state = State::Dialling(url);
+    BotProgress::Dial(Box::new(dial))
+}
+
+/// The built-in agent is next: nothing has to be dialled for it.
+fn take_builtin(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    bot.attempts.pass_on(cx);
+    match Builtin::of(bot.chain.runtime()) {
+        Some(builtin) => {
+            bot.state = State::Builtin(Box::new(builtin));
+            BotProgress::Attached
         }
+        // The list names the built-in agent and has no flow for it.
+        None => next(bot, cx, of),
+    }
+}
+
+/// The built-in agent makes room for the next runtime.
+pub(crate) fn leave_builtin(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    builtin::stop_builtin(bot, cx);
+    if !bot.chain.has_bot() {
+        return BotProgress::HungUp;
+    }
+    bot.state = State::Waiting;
+    next(bot, cx, of)
+}
+
+/// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
+pub(crate) fn on_dialled(
+    bot: &mut Bot,
+    cx: &mut Cx<'_>,
+    of: &BotCall<'_>,
+    dialled: Result<SocketAddr, BotFailure>,
+) -> Option<BotProgress> {
+    let State::Dialling(url) = &bot.state else {
+        return None;
+    };
+    if of.status == CallStatus::Over {
+        return None;
     }
 
-    fn open_socket(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, url: Box<str>) -> BotProgress {
-        let dial = BotDial {
-            org: of.ids.org,
-            session: of.ids.session,
-            protocol: self.chain.protocol(),
-            named: self.chain.named_by(&url),
-            url: url.clone(),
-            // Filled in by `Call::with_bot`, which knows the contact.
-            parameters: Vec::new(),
-        };
-        self.attempts.begin(cx);
-        self.state = State::Dialling(url);
-        BotProgress::Dial(Box::new(dial))
+    let url = url.clone();
+    let owner = of.attempt_owner();
+    Some(match dialled {
+        Ok(address) => {
+            let tried = tried(&url, Some(address));
+            bot.attempts.attached(cx, owner, tried);
+            bot.state = State::Attached;
+            bot.reached = Some((url, address));
+            BotProgress::Attached
+        }
+        Err(BotFailure { address, fault }) => {
+            let came = fault.into();
+            let tried = tried(&url, address);
+            bot.attempts.failed(cx, owner, tried, &came);
+            next(bot, cx, of)
+        }
+    })
+}
+
+/// Gives the bot the call, which is up.
+pub(crate) fn start(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    match bot.state {
+        State::Attached => {
+            bot.state = State::Started;
+            bot.has_spoken = true;
+            cx.core.effects.push_back(Effect::StartBot {
+                call: of.key,
+                answered_at: of.answered.unwrap_or(cx.now),
+            });
+            BotProgress::Nothing
+        }
+        State::Builtin(_) => {
+            bot.has_spoken = true;
+            builtin::run_builtin(bot, cx, of, Machine::handle_start)
+        }
+        State::Waiting | State::Dialling(_) | State::Started | State::Over => BotProgress::Nothing,
+    }
+}
+
+/// Handles the end of the bot's WebSocket.
+pub(crate) fn on_closed(
+    bot: &mut Bot,
+    cx: &mut Cx<'_>,
+    of: &BotCall<'_>,
+    how: BotGone,
+) -> BotProgress {
+    let was_open = matches!(bot.state, State::Attached | State::Started);
+    if !was_open || of.status == CallStatus::Over {
+        return BotProgress::Nothing;
+    }
+    // Before the call is up, a bot that leaves is one that can't be reached.
+    let is_up = of.status != CallStatus::SettingUp;
+    let ends = is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot());
+    // A bot that closes, with none after it, has hung up. Any other bot that goes has failed its call.
+    let reached = bot.reached.take();
+    if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
+        let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));
+        let came = AttemptResult::Gone(how);
+        bot.attempts.failed(cx, owner, tried, &came);
     }
 
-    /// The built-in agent is next: nothing has to be dialled for it.
-    fn take_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        self.attempts.pass_on(cx);
-        match Builtin::of(self.chain.runtime()) {
-            Some(builtin) => {
-                self.state = State::Builtin(Box::new(builtin));
-                BotProgress::Attached
-            }
-            // The list names the built-in agent and has no flow for it.
-            None => self.next(cx, of),
-        }
+    if ends {
+        bot.state = State::Over;
+        return BotProgress::HungUp;
     }
-
-    /// The built-in agent makes room for the next runtime.
-    pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        self.stop_builtin(cx);
-        if !self.chain.has_bot() {
-            return BotProgress::HungUp;
-        }
-        self.state = State::Waiting;
-        self.next(cx, of)
-    }
-
-    /// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
-    pub(crate) fn on_dialled(
-        &mut self,
-        cx: &mut Cx<'_>,
-        of: &BotCall<'_>,
-        dialled: Result<SocketAddr, BotFailure>,
-    ) -> Option<BotProgress> {
-        let State::Dialling(url) = &self.state else {
-            return None;
-        };
-        if of.status == CallStatus::Over {
-            return None;
-        }
-
-        let url = url.clone();
-        let owner = of.attempt_owner();
-        Some(match dialled {
-            Ok(address) => {
-                let tried = tried(&url, Some(address));
-                self.attempts.attached(cx, owner, tried);
-                self.state = State::Attached;
-                self.reached = Some((url, address));
-                BotProgress::Attached
-            }
-            Err(BotFailure { address, fault }) => {
-                let came = fault.into();
-                let tried = tried(&url, address);
-                self.attempts.failed(cx, owner, tried, &came);
-                self.next(cx, of)
-            }
-        })
-    }
-
-    /// Gives the bot the call, which is up.
-    pub(crate) fn start(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-        match self.state {
-            State::Attached => {
-                self.state = State::Started;
-                self.has_spoken = true;
-                cx.core.effects.push_back(Effect::StartBot {
-                    call: of.key,
-                    answered_at: of.answered.unwrap_or(cx.now),
-                });
-                BotProgress::Nothing
-            }
-            State::Builtin(_) => {
-                self.has_spoken = true;
-                self.run_builtin(cx, of, Machine::handle_start)
-            }
-            State::Waiting | State::Dialling(_) | State::Started | State::Over => {
-                BotProgress::Nothing
-            }
-        }
-    }
-
-    /// Handles the end of the bot's WebSocket.
-    pub(crate) fn on_closed(
-        &mut self,
-        cx: &mut Cx<'_>,
-        of: &BotCall<'_>,
-        how: BotGone,
-    ) -> BotProgress {
-        let was_open = matches!(self.state, State::Attached | State::Started);
-        if !was_open || of.status == CallStatus::Over {
-            return BotProgress::Nothing;
-        }
-        // Before the call is up, a bot that leaves is one that can't be reached.
-        let is_up = of.status != CallStatus::SettingUp;
-        let ends = is_up && (self.chain.on_close() == OnClose::HangUp || !self.chain.has_bot());
-        // A bot that closes, with none after it, has hung up. Any other bot that goes has failed its call.
-        let reached = self.reached.take();
-        if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
-            let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));
-            let came = AttemptResult::Gone(how);
-            self.attempts.failed(cx, owner, tried, &came);
-        }
-
-        if ends {
-            self.state = State::Over;
-            return BotProgress::HungUp;
-        }
-        self.state = State::Waiting;
-        self.next(cx, of)
-    }
+    bot.state = State::Waiting;
+    next(bot, cx, of)
 }
 
 /// Sends the caller 180, or 183 if it is to hear no ringing; false if its INVITE can't begin a dialog.
@@ -315,7 +312,7 @@ pub(crate) fn ring(
         body: Box::default(),
     };
     if let Some(mut leg) = bridge.at(bridge.trunk_id()) {
-        provisional::tell_caller(&mut leg, cx, runtime_invite::FIRST_FORK, delivery, ringing);
+        caller::tell_caller(&mut leg, cx, runtime_invite::FIRST_FORK, delivery, ringing);
     }
     true
 }

@@ -14,13 +14,13 @@ use trunkline_sip::wire::{Message, Method};
 use crate::core::context::Cx;
 use crate::core::effect::{AgreedMedia, Effect, MediaRecord};
 use crate::has_sdp;
-use crate::inbound::answer;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
 use crate::leg::held_media;
 use crate::leg::relay::Relay;
 use crate::leg::runtime_invite::FIRST_FORK;
+use crate::leg::uas_invite;
 use crate::leg::unacceptable_body::UnacceptableBody;
 use crate::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use crate::parts::ids::{CallRef, LegId};
@@ -31,39 +31,41 @@ mod media_peer;
 /// SDP of our media for a message, and the audio that it agrees on with the peer.
 type LocalSdp = (Vec<u8>, Option<Audio>);
 
-impl LocalMedia {
-    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
-    fn body(&mut self, before: &[u8], message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
-        if let Some(no) = UnacceptableBody::of(message) {
-            return Err(no);
-        }
-
-        let Some(local) = self.local else {
-            return Err(UnacceptableBody::NoCommonMedia("no media".into()));
-        };
-        // Without SDP the message asks for an offer; the answer comes in the ACK (`take_late_answer`).
-        if !has_sdp(message) {
-            self.offered = true;
-            return Ok((self.offer_at(local, before), None));
-        }
-
-        // An offer that is refused uses up no version (RFC 3264 §8).
-        let (session, version) = (self.session, self.version + 1);
-        let answer = sdp::answer_audio(message.body(), local, session, version)
-            .map_err(|no| UnacceptableBody::NoCommonMedia(no.to_string()))?;
-        self.version = version;
-        Ok((answer.body, answer.audio))
+/// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
+fn body(
+    media: &mut LocalMedia,
+    before: &[u8],
+    message: &Message<'_>,
+) -> Result<LocalSdp, UnacceptableBody> {
+    if let Some(no) = UnacceptableBody::of(message) {
+        return Err(no);
     }
 
-    /// An offer of ours, inside the call, to a peer that has `before` of us.
-    fn offer(&mut self, before: &[u8]) -> Option<Vec<u8>> {
-        Some(self.offer_at(self.local?, before))
+    let Some(local) = media.local else {
+        return Err(UnacceptableBody::NoCommonMedia("no media".into()));
+    };
+    // Without SDP the message asks for an offer; the answer comes in the ACK (`take_late_answer`).
+    if !has_sdp(message) {
+        media.offered = true;
+        return Ok((offer_at(media, local, before), None));
     }
 
-    fn offer_at(&mut self, local: SocketAddr, before: &[u8]) -> Vec<u8> {
-        self.version += 1;
-        sdp::offer_audio_after(before, local, self.session, self.version)
-    }
+    // An offer that is refused uses up no version (RFC 3264 §8).
+    let (session, version) = (media.session, media.version + 1);
+    let answer = sdp::answer_audio(message.body(), local, session, version)
+        .map_err(|no| UnacceptableBody::NoCommonMedia(no.to_string()))?;
+    media.version = version;
+    Ok((answer.body, answer.audio))
+}
+
+/// An offer of ours, inside the call, to a peer that has `before` of us.
+fn offer(media: &mut LocalMedia, before: &[u8]) -> Option<Vec<u8>> {
+    Some(offer_at(media, media.local?, before))
+}
+
+fn offer_at(media: &mut LocalMedia, local: SocketAddr, before: &[u8]) -> Vec<u8> {
+    media.version += 1;
+    sdp::offer_audio_after(before, local, media.session, media.version)
 }
 
 /// Address at which a peer listens as its SDP has it, and whether its IP takes part in the call.
@@ -90,7 +92,7 @@ pub(crate) fn prove_media(bridge: &mut Bridge, cx: &mut Cx<'_>, id: LegId, flow:
 fn local_body(bridge: &mut Bridge, message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
     let before = told_to_trunk(bridge);
     match bridge.local_mut() {
-        Some(media) => media.body(&before, message),
+        Some(media) => body(media, &before, message),
         None => Err(UnacceptableBody::NoCommonMedia("no media of ours".into())),
     }
 }
@@ -98,7 +100,7 @@ fn local_body(bridge: &mut Bridge, message: &Message<'_>) -> Result<LocalSdp, Un
 /// An offer of media of our own, inside the call.
 pub(crate) fn local_offer(bridge: &mut Bridge) -> Option<Vec<u8>> {
     let before = told_to_trunk(bridge);
-    bridge.local_mut()?.offer(&before)
+    offer(bridge.local_mut()?, &before)
 }
 
 /// Closes our media on the agent's side: the call is over, even if answers are still missing.
@@ -306,10 +308,10 @@ pub(crate) fn answer_with_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>) -> An
     };
 
     relaying.bridge.keep_only(cx, FIRST_FORK);
-    cx.release_incoming(&incoming);
+    uas_invite::release_incoming(cx, &incoming);
 
     let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-    match answer::accept_caller(relaying, cx, FIRST_FORK, &incoming, &body, None, content) {
+    match relaying.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
         true => AnswerProgress::Accepted {
             runtime_call_id: Box::default(),
         },

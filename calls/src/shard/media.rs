@@ -11,7 +11,9 @@ use trunkline_sip::moment::Moment;
 use super::Calls;
 use crate::core::effect::Effect;
 use crate::invite::attempts::BotGone;
+use crate::media::bot;
 use crate::media::bot::{BotFailure, BotProgress};
+use crate::media::builtin;
 use crate::parts::ids::CallKey;
 use crate::parts::refusal::Reason;
 use crate::session;
@@ -64,7 +66,7 @@ impl Calls {
         let mut is_wanted = false;
         self.with(key, endpoint, now, |call, cx| {
             call.with_bot(cx, |bot, cx, of| {
-                let progress = bot.on_dialled(cx, of, dialled);
+                let progress = bot::on_dialled(bot, cx, of, dialled);
                 is_wanted = progress.is_some();
                 progress.unwrap_or(BotProgress::Nothing)
             });
@@ -81,7 +83,7 @@ impl Calls {
         now: Moment,
     ) {
         self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| bot.on_closed(cx, of, how));
+            call.with_bot(cx, |bot, cx, of| bot::on_closed(bot, cx, of, how));
         });
     }
 
@@ -95,7 +97,9 @@ impl Calls {
     ) {
         self.with(key, endpoint, now, |call, cx| {
             call.with_bot(cx, |bot, cx, of| {
-                bot.run_builtin(cx, of, |machine, now| machine.handle_played(serial, now))
+                builtin::run_builtin(bot, cx, of, |machine, now| {
+                    machine.handle_played(serial, now)
+                })
             });
         });
     }

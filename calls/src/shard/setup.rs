@@ -28,6 +28,7 @@ use crate::features::transfer::LastTransfer;
 use crate::inbound::admission;
 use crate::inbound::admission::CallerInvite;
 use crate::inbound::dialog_proof::{DialogProof, ProofWay};
+use crate::inbound::generation;
 use crate::inbound::generation::LAST_GENERATION;
 use crate::inbound::invite_facts;
 use crate::inbound::lifetime::Lifetime;
@@ -133,8 +134,8 @@ impl<'a, 'm> NewInvite<'a, 'm> {
     fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Self {
         let message = caller.message;
         let slot = cx.core.minter.dispatch(message);
-        let generation = cx.generation(message);
-        let session = cx.mint_session(slot, generation.min(LAST_GENERATION - 1));
+        let generation = generation::generation(cx, message);
+        let session = generation::mint_session(cx, slot, generation.min(LAST_GENERATION - 1));
         let call = cx.mint_id(slot);
 
         Self {

@@ -64,7 +64,7 @@ impl Calls {
             if !address_change::proves_pair(core, endpoint, view, &pair, flow, message, now) {
                 return false;
             }
-            leg.add_proven_address(pair, &flow);
+            address_change::add_proven_address(leg, pair, &flow);
             return true;
         }
 

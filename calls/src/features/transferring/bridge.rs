@@ -16,6 +16,7 @@ use crate::leg::LegState;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::media_profile;
+use crate::leg::{Session, SipPeer};
 use crate::parts::dial_failure::UNREACHABLE;
 use crate::parts::ids::{CallRef, LegId};
 use crate::parts::ip_family;
@@ -115,8 +116,8 @@ pub(crate) fn meet_destination(
     // RFC 3261 §13.2.2.4: "The UAC core MUST generate an ACK request for each 2xx", also for one that BYE follows.
     accepted.acknowledge(cx);
     let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-    let session = accepted.session(cx);
-    let mut peer = accepted.into_peer(offer.into());
+    let session = Session::of_accepted(&accepted, cx);
+    let mut peer = SipPeer::accepted(accepted, offer.into());
     let (Some(fork), Some(first)) = (bridge.fork(), peer.dialogs.first_mut()) else {
         return DestinationAnswer::Late;
     };

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::transferee::write_context;
 use crate::core::context::Cx;
 use crate::features::transfer::{LastTransfer, ReferAnswer, TransferEvent};
+use crate::invite::challenge_answer;
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
 use crate::leg::own_request::{Pending, Purpose};
@@ -104,7 +105,9 @@ impl<R> LastTransfer<R> {
         };
         let at = (ChallengedRequest::InDialog(dialog), destination);
         let answered = match &trunk.credentials {
-            Some(held) => held.answer(cx, digest_answers, message, &challenged, at),
+            Some(held) => {
+                challenge_answer::answer(&held, cx, digest_answers, message, &challenged, at)
+            }
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {

@@ -13,6 +13,7 @@ use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::Message;
 
 use crate::core::context::Cx;
+use crate::invite::challenge_answer;
 use crate::parts::crossing::{RuntimeRefusal, refusal};
 use crate::parts::target::DialTarget;
 use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
@@ -134,7 +135,8 @@ impl PeerPlan {
         (stage, destination): (ChallengedRequest<'_>, IpAddr),
     ) -> bool {
         let answered = match self.credentials_at(destination) {
-            Some(held) => held.answer(
+            Some(held) => challenge_answer::answer(
+                &held,
                 cx,
                 digest_answers,
                 message,
