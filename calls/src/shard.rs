@@ -1,7 +1,6 @@
 //! Calls of one shard: their storage, access to one of them, and its release.
 
 mod commands;
-mod dialogs;
 mod dispatch;
 mod early;
 mod media;
@@ -11,6 +10,7 @@ mod proving;
 mod replaces;
 mod setup;
 mod source_trust;
+mod table;
 mod verification;
 
 pub use commands::HangUpRequester;
@@ -18,7 +18,6 @@ pub use setup::DOCTOR;
 
 use std::collections::HashMap;
 
-use slab::Slab;
 use trunkline_bounds::Holder;
 use trunkline_sip::endpoint::{Endpoint, Owner};
 use trunkline_sip::flow::Flow;
@@ -29,10 +28,10 @@ use crate::call::Call;
 use crate::core::context::{Core, Cx};
 use crate::core::effect::Effect;
 use crate::dial::outbound::Outbound;
-use crate::limits::attempt_counter::AttemptCounter;
 use crate::media::local_media;
 use crate::parts::ids::{CallKey, key_of};
 use crate::parts::refusal::Reason;
+use table::CallTable;
 
 /// Bound on stored lost connections, after which the calls are searched for them.
 const MAX_LOST: usize = 1_024;
@@ -40,28 +39,17 @@ const MAX_LOST: usize = 1_024;
 /// The calls of one shard.
 #[derive(Debug)]
 pub struct Calls {
-    pub(crate) slab: Slab<Slot>,
-    /// Number of the last call.
-    generation: u32,
+    pub(crate) table: CallTable,
     pub(crate) core: Core,
     /// The call whose input is being handled, which ends if that panics.
     current: Option<CallKey>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) generation: u32,
-    /// Number of the call's attempts that are recorded, over all of its legs.
-    attempt_counter: AttemptCounter,
-    pub(crate) call: Box<Call>,
 }
 
 impl Calls {
     /// Makes a shard without calls.
     pub fn new(core: Core) -> Self {
         Self {
-            slab: Slab::new(),
-            generation: 0,
+            table: CallTable::default(),
             core,
             current: None,
         }
@@ -69,12 +57,12 @@ impl Calls {
 
     /// Returns the number of live calls.
     pub fn len(&self) -> usize {
-        self.slab.len()
+        self.table.len()
     }
 
     /// Returns whether no call is left.
     pub fn is_empty(&self) -> bool {
-        self.slab.is_empty()
+        self.table.is_empty()
     }
 
     /// Numbers of dialog tags and timers in use.
@@ -106,14 +94,14 @@ impl Calls {
     /// peer has proved over TLS, or 0; the peer of a new connection has to prove the same name.
     pub fn handle_flow_lost(&mut self, lost: &Flow, proved: u32) {
         // 0 names no connection, and without calls no leg can name this one.
-        if lost.connection == 0 || self.slab.is_empty() {
+        if lost.connection == 0 || self.table.is_empty() {
             return;
         }
         // Only noted: each leg looks here when it next sends (`Cx::next_flow`). No call has to be visited.
         self.core.lost.insert(lost.connection, proved);
         if self.core.lost.len() > MAX_LOST {
-            for (_, slot) in &mut self.slab {
-                slot.call.bridge.legs.leave_connections(&self.core.lost);
+            for call in self.table.iter_mut() {
+                call.bridge.legs.leave_connections(&self.core.lost);
             }
             self.core.lost.clear();
         }
@@ -127,11 +115,7 @@ impl Calls {
     /// Ends every call (the draining deadline has passed).
     pub fn hang_up_all(&mut self, endpoint: &mut Endpoint, reason: Reason, now: Moment) {
         // Collected first: hanging up may remove a call from the slab.
-        let keys: Vec<CallKey> = self
-            .slab
-            .iter()
-            .map(|(_, slot)| slot.call.bridge.key)
-            .collect();
+        let keys: Vec<CallKey> = self.table.iter().map(|call| call.bridge.key).collect();
         for key in keys {
             self.hang_up(endpoint, key, reason, now);
         }
@@ -147,25 +131,7 @@ impl Calls {
 
         // Dropped even if its BYEs have no answer yet: no further input may reach what the panic has left half changed.
         self.current = None;
-        if self
-            .slab
-            .get(key.index as usize)
-            .is_some_and(|slot| slot.generation == key.generation)
-        {
-            self.forget(endpoint, key);
-        }
-    }
-
-    /// Returns the key of the next call, which [`Self::insert`] stores.
-    pub(crate) fn reserve(&mut self) -> CallKey {
-        // A later call at this place gets another number, so nothing meant for the earlier one reaches it.
-        self.generation = self.generation.wrapping_add(1);
-        let index =
-            u32::try_from(self.slab.vacant_key()).expect("the node's call limit is below 2^32");
-        CallKey {
-            index,
-            generation: self.generation,
-        }
+        self.forget(endpoint, key);
     }
 
     /// Runs `act` on the call that owns a transaction, if there is one.
@@ -189,11 +155,7 @@ impl Calls {
         now: Moment,
         act: impl FnOnce(&mut Call, &mut Cx<'_>),
     ) -> bool {
-        let Some(slot) = self
-            .slab
-            .get_mut(key.index as usize)
-            .filter(|slot| slot.generation == key.generation)
-        else {
+        let Some(slot) = self.table.slot_mut(key) else {
             return false;
         };
         // Names the call that ends if `act` panics: the engine catches the panic and calls `abort_current`.
@@ -225,82 +187,58 @@ impl Calls {
     }
 
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
-        let slot = self.slab.remove(key.index as usize);
-        let over = Effect::Untraced(slot.call.ids.call);
+        let Some(call) = self.table.remove(key) else {
+            return;
+        };
+        let over = Effect::Untraced(call.ids.call);
         self.core.effects.push_back(over);
         // The call is over on both legs, so no further ACK will come: stops the retransmissions of our 2xx.
-        for (_, ack) in slot.call.bridge.awaited() {
+        for (_, ack) in call.bridge.awaited() {
             endpoint.acknowledged(ack.server);
         }
-        self.release(&slot.call);
+        release(&mut self.core, &call);
         // No leg is left to name these connections. A new map also frees what a burst of them has allocated.
-        if self.slab.is_empty() {
+        if self.table.is_empty() {
             self.core.lost = HashMap::new();
         }
     }
 
-    /// Releases what a finished call holds.
-    fn release(&mut self, call: &Call) {
-        let core = &mut self.core;
-        for tag in &call.bridge.tags {
-            core.tags.remove(tag);
-        }
-
-        let proof = call.proof.as_ref().and_then(|proof| proof.timer);
-        let mut timers = vec![call.lifetime.timer(), call.transfer.timer(), proof];
-        timers.extend(call.bridge.requests.timers().map(Some));
-
-        let outbound = call.outbound.as_deref();
-        if outbound.is_some_and(Outbound::has_media) {
-            core.effects
-                .push_back(local_media::closed_media(&call.bridge, &call.ids));
-        }
-
-        for leg in call.bridge.legs.iter() {
-            timers.extend(leg.timers().map(Some));
-            if leg.local().is_some_and(|media| media.local.is_some()) {
-                core.effects
-                    .push_back(local_media::closed_media(&call.bridge, &call.ids));
-            }
-        }
-
-        for timer in timers.into_iter().flatten() {
-            core.timers.cancel(timer);
-        }
-    }
-
-    /// Stores a call.
-    pub(crate) fn insert(&mut self, call: Call) {
-        self.slab.insert(Slot {
-            generation: call.bridge.key.generation,
-            attempt_counter: AttemptCounter::default(),
-            call: Box::new(call),
-        });
-    }
-
     /// Id of the call at `key`, if it is still there.
     pub fn id_of(&self, key: CallKey) -> Option<Uuid> {
-        self.get(key).map(|call| call.ids.call)
+        self.table.get(key).map(|call| call.ids.call)
     }
 
     /// Returns the org in whose share a call counts.
     pub fn holder_of(&self, key: CallKey) -> Option<Holder> {
-        self.get(key).map(|call| call.ids.holder())
+        self.table.get(key).map(|call| call.ids.holder())
+    }
+}
+
+/// Releases what a finished call holds.
+fn release(core: &mut Core, call: &Call) {
+    for tag in &call.bridge.tags {
+        core.tags.remove(tag);
     }
 
-    /// The call at `key`, if it is still there.
-    pub(crate) fn get(&self, key: CallKey) -> Option<&Call> {
-        let slot = self.slab.get(key.index as usize)?;
-        (slot.generation == key.generation).then_some(&*slot.call)
+    let proof = call.proof.as_ref().and_then(|proof| proof.timer);
+    let mut timers = vec![call.lifetime.timer(), call.transfer.timer(), proof];
+    timers.extend(call.bridge.requests.timers().map(Some));
+
+    let outbound = call.outbound.as_deref();
+    if outbound.is_some_and(Outbound::has_media) {
+        core.effects
+            .push_back(local_media::closed_media(&call.bridge, &call.ids));
     }
 
-    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
-        let slot = self.slab.get_mut(key.index as usize)?;
-        (slot.generation == key.generation).then_some(&mut *slot.call)
+    for leg in call.bridge.legs.iter() {
+        timers.extend(leg.timers().map(Some));
+        if leg.local().is_some_and(|media| media.local.is_some()) {
+            core.effects
+                .push_back(local_media::closed_media(&call.bridge, &call.ids));
+        }
     }
 
-    /// All calls.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Call> {
-        self.slab.iter().map(|(_, slot)| &*slot.call)
+    for timer in timers.into_iter().flatten() {
+        core.timers.cancel(timer);
     }
 }

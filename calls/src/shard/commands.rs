@@ -7,11 +7,9 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Calls;
-use crate::call::Call;
 use crate::features::hold::HoldError;
 use crate::features::transfer::{TransferError, TransferRequest};
 use crate::leg::call_status::CallStatus;
-use crate::parts::ids::CallKey;
 use crate::parts::refusal::Reason;
 
 /// Requester of a hang-up at this node.
@@ -24,7 +22,7 @@ pub enum HangUpRequester {
 }
 
 impl Calls {
-    /// Ends the call with this id; false if it isn't up. Searches all calls, which is fine for a rare request.
+    /// Ends the call with this id; false if it isn't up.
     pub fn hang_up_by_id(
         &mut self,
         endpoint: &mut Endpoint,
@@ -32,9 +30,7 @@ impl Calls {
         by: HangUpRequester,
         now: Moment,
     ) -> bool {
-        // A call that only waits for answers to its BYEs isn't up any more.
-        let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
-        let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
+        let Some((key, _)) = self.table.place_of(id) else {
             return false;
         };
         match by {
@@ -62,7 +58,7 @@ impl Calls {
         wanted: bool,
         now: Moment,
     ) -> Result<Option<u32>, HoldError> {
-        let (key, _) = self.place_of_call(id).ok_or(HoldError::NotUp)?;
+        let (key, _) = self.table.place_of(id).ok_or(HoldError::NotUp)?;
         let mut outcome = Err(HoldError::NotUp);
         self.with(key, endpoint, now, |call, cx| {
             let is_transferring = call.transfer.is_under_way();
@@ -85,20 +81,12 @@ impl Calls {
         ask: TransferRequest,
         now: Moment,
     ) -> Result<record::Transfer, TransferError> {
-        let (key, org) = self.place_of_call(id).ok_or(TransferError::NotUp)?;
+        let (key, org) = self.table.place_of(id).ok_or(TransferError::NotUp)?;
         let org = view.org(org).ok_or(TransferError::NotUp)?;
         let mut outcome = Err(TransferError::NotUp);
         self.with(key, endpoint, now, |call, cx| {
             outcome = call.transfer(cx, org, ask);
         });
         outcome
-    }
-
-    /// Searches all calls, which is fine for a rare request.
-    fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
-        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call =
-            calls.find(|call| call.ids.call == id && call.bridge.status() != CallStatus::Over)?;
-        Some((call.bridge.key, call.ids.org))
     }
 }

@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
+use super::table::asked_by;
 use super::{Calls, setup};
 use crate::core::context::Cx;
 use crate::core::effect::ProvenBy;
@@ -74,11 +75,11 @@ impl Calls {
 
             // An ACK is never answered. If this one is dropped, our 2xx is retransmitted until another one comes.
             Received::Ack(message) => {
-                if let Some(found) = self.dialog_of(&message)
+                if let Some(found) = self.table.dialog_of(&self.core, &message)
                     && self.accepts_ack_source(view, found, &flow, &message, now)
                 {
                     let (key, id, _) = found;
-                    if self.has_proof(key) {
+                    if self.table.has_proof(key) {
                         self.with_proof(key, endpoint, now, |proof, cx| {
                             proof.prove(cx, id, ProvenBy::Ack)
                         });
@@ -106,7 +107,7 @@ impl Calls {
 
             // Probes of sources, keep-alives and what a proof asks are sent without a transaction, so their answers are strays.
             Received::StrayResponse(message) if message.method() == Method::Options => {
-                match self.asked_by(&message) {
+                match asked_by(&self.core, &message) {
                     Some(key) => {
                         self.with_proof(key, endpoint, now, |proof, cx| {
                             proof.on_question_answered(cx, &flow, &message)
@@ -117,7 +118,7 @@ impl Calls {
             }
 
             // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
-            Received::StrayResponse(message) if self.is_agreed(&message) => {}
+            Received::StrayResponse(message) if self.table.is_agreed(&self.core, &message) => {}
             Received::StrayResponse(message) => {
                 let mut cx = Cx {
                     core: &mut self.core,
@@ -301,9 +302,8 @@ impl Calls {
 
     /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in each of its calls soon (`Bridge::suspect`).
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
-        for (_, slot) in &mut self.slab {
-            let bridge = &mut slot.call.bridge;
-            session::suspect(bridge, &mut self.core, transport, address, now);
+        for call in self.table.iter_mut() {
+            session::suspect(&mut call.bridge, &mut self.core, transport, address, now);
         }
     }
 
@@ -318,7 +318,7 @@ impl Calls {
     ) {
         if message.to_tag().is_some() {
             // Nothing counts before the source is judged: tags cross the network in the clear and prove nothing.
-            return match self.dialog_of(message) {
+            return match self.table.dialog_of(&self.core, message) {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
                     let org = self.org_for(view, key, message);
@@ -332,13 +332,14 @@ impl Calls {
                         call.on_request(cx, id, fork, flow, message, org);
                     });
                     // Afterwards, so that a PRACK has its answer before the agent is called.
-                    if self.has_proof(key) {
+                    if self.table.has_proof(key) {
                         self.with_proof(key, endpoint, now, |proof, cx| proof.prove(cx, id, by));
                     }
                 }
                 None if self.answer_early(endpoint, flow, message, now) => {}
                 // Dropped: when it is retransmitted, the answer that it has overtaken has arrived.
-                None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
+                None if !flow.transport.is_reliable()
+                    && self.table.is_ahead(&self.core, message) => {}
                 // RFC 3261 §12.2.2: a UAS that doesn't recreate the dialog "MUST respond to the request with a 481".
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
             };
@@ -390,9 +391,8 @@ impl Calls {
         if !matches!(message.method(), Method::Refer | Method::Info) {
             return None;
         }
-        // Its generation isn't compared here: `with` does that before the call sees the org.
-        let slot = self.slab.get(key.index as usize)?;
-        view.org(slot.call.ids.org).map(|org| &**org)
+        let call = self.table.get(key)?;
+        view.org(call.ids.org).map(|org| &**org)
     }
 
     /// Admits a new INVITE. It begins a call, or replaces a leg of one (RFC 3891).
@@ -430,7 +430,7 @@ impl Calls {
         admitted: CallerInvite<'_, '_>,
         now: Moment,
     ) {
-        let key = self.reserve();
+        let key = self.table.reserve();
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
@@ -441,7 +441,7 @@ impl Calls {
             return;
         };
 
-        self.insert(call);
+        self.table.insert(call);
         self.with_proof(key, endpoint, now, |proof, cx| proof.begin(cx));
     }
 

@@ -10,6 +10,8 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
+use super::table::CallTable;
+use crate::core::context::Core;
 use crate::core::context::Cx;
 use crate::dialog::in_dialog::busy;
 use crate::has_sdp;
@@ -39,12 +41,13 @@ impl Calls {
         message: &Message<'_>,
         now: Moment,
     ) -> bool {
-        let Some(dialog) = self.early_dialog(&flow, message) else {
+        let Some(dialog) = early_dialog(&self.table, &self.core, &flow, message) else {
             return false;
         };
 
         let method = message.method();
         let leg = self
+            .table
             .get_mut(dialog.key)
             .and_then(|call| call.bridge.legs.get_mut(dialog.leg));
         // Counted before a transaction is made, whose answer would stay in a table that all calls share.
@@ -86,25 +89,30 @@ impl Calls {
         cx.respond(server, status, None, write, b"");
         true
     }
+}
 
-    /// Finds the early dialog of a request that comes from a known address of the peer.
-    fn early_dialog(&self, flow: &Flow, message: &Message<'_>) -> Option<EarlyDialogFacts> {
-        let tag = self.core.minter.read_tag(message.to_tag()?)?;
-        let found = self.core.tags.get(&tag.bits)?;
-        let bridge = &self.get(found.key)?.bridge;
-        let client = &bridge.dialing()?.client;
-        let is_meant = client.invites_as(tag.bits) && client.knows(flow.peer.ip());
-        let offer = client.early_offer(message).filter(|_| is_meant)?;
-        Some(EarlyDialogFacts {
-            key: found.key,
-            leg: found.leg,
-            offer,
-            is_sips: client
-                .sent()
-                .is_some_and(|sent| is_sips(sent.uri.as_bytes())),
-            methods: to_peer(bridge.role(found.leg)),
-        })
-    }
+/// Finds the early dialog of a request that comes from a known address of the peer.
+fn early_dialog(
+    table: &CallTable,
+    core: &Core,
+    flow: &Flow,
+    message: &Message<'_>,
+) -> Option<EarlyDialogFacts> {
+    let tag = core.minter.read_tag(message.to_tag()?)?;
+    let found = core.tags.get(&tag.bits)?;
+    let bridge = &table.get(found.key)?.bridge;
+    let client = &bridge.dialing()?.client;
+    let is_meant = client.invites_as(tag.bits) && client.knows(flow.peer.ip());
+    let offer = client.early_offer(message).filter(|_| is_meant)?;
+    Some(EarlyDialogFacts {
+        key: found.key,
+        leg: found.leg,
+        offer,
+        is_sips: client
+            .sent()
+            .is_some_and(|sent| is_sips(sent.uri.as_bytes())),
+        methods: to_peer(bridge.role(found.leg)),
+    })
 }
 
 /// Returns the status of the answer.

@@ -112,9 +112,8 @@ impl Calls {
         key: CallKey,
         now: Moment,
     ) {
-        // Its generation isn't compared here: `with` does that before the call sees the org.
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
+        let call = self.table.get(key);
+        let org = call.and_then(|call| view.org(call.ids.org));
         self.with(key, endpoint, now, |call, cx| {
             call.hand_off(cx, org.map(|org| &**org));
         });
@@ -129,8 +128,8 @@ impl Calls {
         digit: u8,
         now: Moment,
     ) {
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
+        let call = self.table.get(key);
+        let org = call.and_then(|call| view.org(call.ids.org));
         self.with(key, endpoint, now, |call, cx| {
             call.press(cx, org.map(|org| &**org), digit);
         });

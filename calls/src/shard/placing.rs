@@ -51,17 +51,17 @@ impl Calls {
         (slot, order): (Slot, &NewOutboundCall),
         now: Moment,
     ) -> Result<PlacedCall, OutboundRefusal> {
-        let org = self.org_of(view, order)?;
+        let org = org_of(&self.core, view, order)?;
         let way = org
             .outbound_routes
             .get(&order.agent)
             .ok_or(Reason::NoWayOut)?;
-        let callee = self.callee(org, way, order.number, now)?;
+        let callee = callee(&self.core, org, way, order.number, now)?;
 
         // Last of the conditions: it counts the call, and all steps after it succeed.
-        let permit = self.permit(org, way, order, now)?;
+        let permit = permit(&self.core, org, way, order, now)?;
 
-        let key = self.reserve();
+        let key = self.table.reserve();
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
@@ -130,84 +130,84 @@ impl Calls {
         });
         Ok(placed)
     }
+}
 
-    /// Returns the org of an order, if it may call that number now.
-    fn org_of<'v>(
-        &self,
-        view: &'v View,
-        order: &NewOutboundCall,
-    ) -> Result<&'v OrgView, OutboundRefusal> {
-        if let Some(reason) = self.core.closed() {
-            return Err(reason.into());
-        }
-        if !self.core.outbound_limits.allows(order.number) {
-            return Err(Reason::DestinationNotAllowed.into());
-        }
-        let org = view.org(order.org).ok_or(Reason::NoAgent)?;
-        if org.suspended {
-            return Err(Reason::OrgSuspended.into());
-        }
-        Ok(org)
+/// Returns the org of an order, if it may call that number now.
+fn org_of<'v>(
+    core: &Core,
+    view: &'v View,
+    order: &NewOutboundCall,
+) -> Result<&'v OrgView, OutboundRefusal> {
+    if let Some(reason) = core.closed() {
+        return Err(reason.into());
     }
+    if !core.outbound_limits.allows(order.number) {
+        return Err(Reason::DestinationNotAllowed.into());
+    }
+    let org = view.org(order.org).ok_or(Reason::NoAgent)?;
+    if org.suspended {
+        return Err(Reason::OrgSuspended.into());
+    }
+    Ok(org)
+}
 
-    /// Returns the callee, if there is a route to it.
-    fn callee(
-        &self,
-        org: &OrgView,
-        way: &OutboundRoute,
-        number: E164,
-        now: Moment,
-    ) -> Result<Callee, OutboundRefusal> {
-        let callee = match (&way.peer, &org.trunk) {
-            (Some(_), _) => {
-                let route = self.core.registrations.service_route(way.id);
-                let callee = Callee::through(way, number);
-                callee.map(|callee| callee.along(route.as_deref(), &org.tied))
-            }
-            (None, Some(trunk)) => {
-                let addresses = &self.core.config.addresses;
-                let reach = self.core.bindings.reach(trunk.id, addresses, now);
-                Callee::registered(way, number, reach)
-            }
-            (None, None) => None,
-        };
-        let callee = callee.ok_or(Reason::NotRegistered)?;
-        // `None`: nothing is known of the trunk's peers, which is no reason to refuse.
-        if self.core.health.trunk(way.id) == Some(false) {
-            return Err(Reason::TrunkUnreachable.into());
+/// Returns the callee, if there is a route to it.
+fn callee(
+    core: &Core,
+    org: &OrgView,
+    way: &OutboundRoute,
+    number: E164,
+    now: Moment,
+) -> Result<Callee, OutboundRefusal> {
+    let callee = match (&way.peer, &org.trunk) {
+        (Some(_), _) => {
+            let route = core.registrations.service_route(way.id);
+            let callee = Callee::through(way, number);
+            callee.map(|callee| callee.along(route.as_deref(), &org.tied))
         }
-        Ok(callee)
+        (None, Some(trunk)) => {
+            let addresses = &core.config.addresses;
+            let reach = core.bindings.reach(trunk.id, addresses, now);
+            Callee::registered(way, number, reach)
+        }
+        (None, None) => None,
+    };
+    let callee = callee.ok_or(Reason::NotRegistered)?;
+    // `None`: nothing is known of the trunk's peers, which is no reason to refuse.
+    if core.health.trunk(way.id) == Some(false) {
+        return Err(Reason::TrunkUnreachable.into());
     }
+    Ok(callee)
+}
 
-    /// Takes the permits of an outbound call: concurrent calls of org, trunk and agent, and rates of org and trunk.
-    fn permit(
-        &self,
-        org: &OrgView,
-        way: &OutboundRoute,
-        order: &NewOutboundCall,
-        now: Moment,
-    ) -> Result<Permit, OutboundRefusal> {
-        let outbound_limits = &self.core.outbound_limits;
-        let [org_claim, agent_claim] = claims(org, order.agent)?;
+/// Takes the permits of an outbound call: concurrent calls of org, trunk and agent, and rates of org and trunk.
+fn permit(
+    core: &Core,
+    org: &OrgView,
+    way: &OutboundRoute,
+    order: &NewOutboundCall,
+    now: Moment,
+) -> Result<Permit, OutboundRefusal> {
+    let outbound_limits = &core.outbound_limits;
+    let [org_claim, agent_claim] = claims(org, order.agent)?;
 
-        let trunk_claim = Claim {
-            id: way.id,
-            max: way.max_concurrent_calls,
-        };
-        let claims = [
-            org_claim,
-            outbound_limits.claim(order.org),
-            trunk_claim,
-            agent_claim,
-        ];
+    let trunk_claim = Claim {
+        id: way.id,
+        max: way.max_concurrent_calls,
+    };
+    let claims = [
+        org_claim,
+        outbound_limits.claim(order.org),
+        trunk_claim,
+        agent_claim,
+    ];
 
-        let permit = self.core.limits.acquire_outbound(org.holder(), claims, now);
-        let permit = permit.map_err(LimitReached::reason)?;
+    let permit = core.limits.acquire_outbound(org.holder(), claims, now);
+    let permit = permit.map_err(LimitReached::reason)?;
 
-        // After the permit: a permit is released by drop, but a start that was counted can't be taken back.
-        outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;
-        Ok(permit)
-    }
+    // After the permit: a permit is released by drop, but a start that was counted can't be taken back.
+    outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;
+    Ok(permit)
 }
 
 /// First fact of a call that an order begins.
@@ -314,6 +314,6 @@ impl Calls {
             proof: None,
         };
 
-        self.insert(call);
+        self.table.insert(call);
     }
 }

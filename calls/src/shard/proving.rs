@@ -25,9 +25,4 @@ impl Calls {
             }
         });
     }
-
-    /// Returns whether a call has owed a proof, and has no ACK yet.
-    pub(super) fn has_proof(&self, key: CallKey) -> bool {
-        self.get(key).is_some_and(|call| call.proof.is_some())
-    }
 }

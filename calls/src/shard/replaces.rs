@@ -7,9 +7,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use super::table::CallTable;
 use super::{Calls, setup};
 use crate::call::Call;
-use crate::core::context::Cx;
+use crate::core::context::{Core, Cx};
 use crate::dialog::successor;
 use crate::features::replaces;
 use crate::features::replaces::refusal;
@@ -36,7 +37,7 @@ impl Calls {
             .and_then(|()| self.replaced(&admitted));
 
         // A refusal is recorded as a call of its own, which needs a key.
-        let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
+        let key = found.map_or_else(|_| self.table.reserve(), |(key, _)| key);
         let replaced = match found {
             Ok((_, leg)) => leg,
             Err(reason) => {
@@ -81,9 +82,11 @@ impl Calls {
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
         let org = admitted.org.routing.id;
-        let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
-        let slot = self.slab.get(key.index as usize);
-        let peer = slot.and_then(|slot| slot.call.bridge.legs.sip(leg));
+        let (key, leg) = self
+            .table
+            .leg_replaced(&self.core, &replaces, org, LegRole::Trunk)?;
+        let call = self.table.get(key);
+        let peer = call.and_then(|call| call.bridge.legs.sip(leg));
         let is_as_secure = peer.is_some_and(|peer| peer.known_addresses.admits(flow.transport));
 
         is_as_secure
@@ -103,9 +106,13 @@ impl Calls {
         let replaces = message
             .first(HeaderName::Replaces)
             .and_then(Replaces::parse);
-        let found = replaces
-            .ok_or(400)
-            .and_then(|replaces| self.agent_replaced(&replaces, org));
+        let found = replaces.ok_or(400).and_then(|replaces| {
+            // A call in which we replace the agent's leg ourselves.
+            let replaced = self
+                .table
+                .leg_replaced(&self.core, &replaces, org, LegRole::Agent);
+            replaced.map_err(|reason| reason.status())
+        });
         let (key, replaced) = match found {
             Ok(found) => found,
             Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
@@ -127,22 +134,19 @@ impl Calls {
             Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
         }
     }
+}
 
-    /// Returns the call in which we replace the agent's leg ourselves, or the status of the refusal.
-    fn agent_replaced(&self, replaces: &Replaces<'_>, org: Uuid) -> Result<(CallKey, LegId), u16> {
-        let found = self.leg_replaced(replaces, org, LegRole::Agent);
-        found.map_err(|reason| reason.status())
-    }
-
+impl CallTable {
     /// Returns the leg with the dialog that Replaces names, or the reason why it can't be replaced now.
     fn leg_replaced(
         &self,
+        core: &Core,
         replaces: &Replaces<'_>,
         org: Uuid,
         role: LegRole,
     ) -> Result<(CallKey, LegId), Reason> {
         let (key, leg, call) = self
-            .leg_named(replaces, org, role)
+            .leg_named(core, replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
         let is_changing = || {
             successor::is_changing(&call.bridge)
@@ -159,17 +163,16 @@ impl Calls {
     /// Finds the connected leg with the dialog that Replaces names, in a call of that org and with that role.
     fn leg_named(
         &self,
+        core: &Core,
         replaces: &Replaces<'_>,
         org: Uuid,
         role: LegRole,
     ) -> Option<(CallKey, LegId, &Call)> {
-        let tag = self.core.minter.read_tag(replaces.to_tag)?;
-        let found = self.core.tags.get(&tag.bits)?;
-        let slot = self.slab.get(found.key.index as usize)?;
-        let call = &*slot.call;
+        let tag = core.minter.read_tag(replaces.to_tag)?;
+        let found = core.tags.get(&tag.bits)?;
+        let call = self.get(found.key)?;
         // The sender may have read the tags in a trace: its own org and its side of the call have to match.
-        let is_meant = slot.generation == found.key.generation
-            && call.ids.org == org
+        let is_meant = call.ids.org == org
             && call.bridge.role(found.leg) == role
             && !call.bridge.has_left(found.leg);
         let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use slab::Slab;
 use trunkline_model::view::View;
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-use super::{Calls, Slot};
-use crate::call::Call;
+use super::Calls;
 use crate::core::effect::{Effect, UnknownSource};
 use crate::dialog::source_trust;
 use crate::dialog::source_trust::SourceTrust;
@@ -29,7 +27,7 @@ impl Calls {
         message: &Message<'_>,
         now: Moment,
     ) -> bool {
-        let Some(call) = call_at(&mut self.slab, key) else {
+        let Some(call) = self.table.get_mut(key) else {
             return false;
         };
 
@@ -90,7 +88,7 @@ impl Calls {
         ack: &Message<'_>,
         now: Moment,
     ) -> bool {
-        let Some(call) = call_at(&mut self.slab, key) else {
+        let Some(call) = self.table.get_mut(key) else {
             return false;
         };
 
@@ -144,7 +142,7 @@ impl Calls {
 
     /// Returns whether the answer to a transaction may come by this flow.
     fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
-        let call = key_of(owner).and_then(|key| call_at(&mut self.slab, key));
+        let call = key_of(owner).and_then(|key| self.table.get_mut(key));
         let Some(call) = call else {
             return false;
         };
@@ -168,10 +166,4 @@ impl Calls {
                 == SourceTrust::Known
         })
     }
-}
-
-/// The call at `key`, if it is still there.
-fn call_at(slab: &mut Slab<Slot>, key: CallKey) -> Option<&mut Call> {
-    let slot = slab.get_mut(key.index as usize)?;
-    (slot.generation == key.generation).then_some(&mut *slot.call)
 }

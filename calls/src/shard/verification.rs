@@ -63,7 +63,7 @@ impl Calls {
         let permit = self.core.limits.acquire_verification(org.holder());
         let permit = permit.map_err(LimitReached::reason)?;
 
-        let key = self.reserve();
+        let key = self.table.reserve();
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
