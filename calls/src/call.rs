@@ -20,10 +20,10 @@ use trunkline_model::record::Direction;
 use uuid::Uuid;
 
 use crate::dial::outbound::Outbound;
-use crate::features::destination_route::DestinationRoute;
 use crate::features::hold::Hold;
-use crate::features::joining::Joining;
+use crate::features::join::Joining;
 use crate::features::transfer::LastTransfer;
+use crate::features::transfer::route::DestinationRoute;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::inbound::lifetime::Lifetime;
 use crate::leg::Leg;

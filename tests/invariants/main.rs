@@ -1,12 +1,12 @@
-//! Rules of the sources: imports between modules and between the features of a call, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
+//! Rules of the sources: imports between modules and between the rooms of calls, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
 //! file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
 
 mod codes;
 mod deny;
 mod docs;
-mod features;
 mod modules;
 mod names;
+mod rooms;
 mod rules;
 mod source;
 
@@ -15,11 +15,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use trunkline_testkit::not_run;
 
-use features::{
-    features_know_neither_call_nor_each_other, the_call_has_few_methods, unknown_modules,
-};
 use modules::{Crate, cycles};
 use names::{replaced_words_name_nothing, type_names_are_unique};
+use rooms::{
+    arrows_point_down, methods_stand_beside_their_type, rooms_are_those_listed,
+    the_ground_floor_is_small, types_have_few_methods,
+};
 use rules::{
     LONGEST, MAY_DEPEND, allowed_dependencies, allowed_imports, crates_know_only_what_they_may,
     files_are_short, files_say_what_they_own, imports_point_one_way, lints_are_never_allowed,
@@ -163,15 +164,16 @@ fn dependencies_have_no_cycle() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// `call` and `shard` join the features of a call; these know neither them nor each other.
+/// An arrow goes down, never up or between features, and no object is spread over the rooms.
 #[test]
-fn features_of_a_call_are_apart() {
+fn the_rooms_of_calls_keep_their_order() {
     let sources = sources();
     let graph = Crate::read(&sources, "calls/src/").graph();
-    assert_eq!(unknown_modules(&graph), [""; 0]);
-
-    let mut found = features_know_neither_call_nor_each_other(&graph);
-    found.extend(the_call_has_few_methods(&sources));
+    let mut found = rooms_are_those_listed(&graph);
+    found.extend(arrows_point_down(&graph));
+    found.extend(methods_stand_beside_their_type(&sources));
+    found.extend(types_have_few_methods(&sources));
+    found.extend(the_ground_floor_is_small(&sources));
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 

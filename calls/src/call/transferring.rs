@@ -9,16 +9,16 @@ use trunkline_sip::wheel::TimerId;
 
 use super::Call;
 use crate::core::context::Cx;
-use crate::features::destination_route::DestinationRoute;
 use crate::features::hold::HoldError;
+use crate::features::transfer::bridge;
+use crate::features::transfer::notify;
+use crate::features::transfer::refer;
+use crate::features::transfer::route::DestinationRoute;
+use crate::features::transfer::runtime;
 use crate::features::transfer::{
     CallFacts, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
 };
-use crate::features::transferring::bridge;
-use crate::features::transferring::notify;
-use crate::features::transferring::refer;
-use crate::features::transferring::runtime;
-use crate::features::transferring::{PlannedTransfer, Transferee};
+use crate::features::transfer::{PlannedTransfer, Transferee};
 use crate::flow::TransferFailure;
 use crate::leg::call_status::CallStatus;
 use crate::media::builtin;

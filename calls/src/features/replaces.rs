@@ -2,7 +2,7 @@
 //! leg's media; only after it has accepted them is the old leg ended. Until then, and if the agent refuses, the call stays as it was.
 //!
 //! A PBX finds only calls of its org, and only on its own side. On the agent's side the daemon itself sends the INVITE, for a runtime that joins two
-//! of its calls (`transferring::own`): then the caller is offered the new leg's media.
+//! of its calls (`transfer::own`): then the caller is offered the new leg's media.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;

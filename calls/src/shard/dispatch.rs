@@ -17,7 +17,7 @@ use crate::core::context::Cx;
 use crate::core::effect::ProvenBy;
 use crate::dial::calling;
 use crate::dialog::successor;
-use crate::features::{transfer, transferring};
+use crate::features::transfer;
 use crate::inbound::admission::{CallerInvite, InviteLane};
 use crate::inbound::provisional;
 use crate::inbound::{admission, source_probe};
@@ -406,8 +406,7 @@ impl Calls {
     ) {
         let replaces = message.first(HeaderName::Replaces).is_some();
         // Before admission: this deployment has sent it, with a token over its Replaces in place of a digest.
-        if replaces && let Some(org) = transferring::asked_by_ourselves(&self.core.config, message)
-        {
+        if replaces && let Some(org) = transfer::asked_by_ourselves(&self.core.config, message) {
             return self.join_own(endpoint, flow, message, org, now);
         }
 

@@ -19,7 +19,7 @@ use crate::core::effect::Effect;
 use crate::dial::calling::{dial_first, parties, prepare};
 use crate::dial::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
 use crate::features::hold::Hold;
-use crate::features::joining::Joining;
+use crate::features::join::Joining;
 use crate::features::transfer::LastTransfer;
 use crate::inbound::lifetime::Lifetime;
 use crate::leg::bot_state::Bot;

@@ -23,7 +23,7 @@ use crate::core::context::{Config, Core, Cx, MIN_SE};
 use crate::core::effect::Effect;
 use crate::core::traced::{DialogIdentity, TracedLeg};
 use crate::features::hold::Hold;
-use crate::features::joining::Joining;
+use crate::features::join::Joining;
 use crate::features::transfer::LastTransfer;
 use crate::inbound::admission;
 use crate::inbound::admission::CallerInvite;

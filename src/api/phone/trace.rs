@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trunkline_calls::features::joining::UNSETTLED;
+use trunkline_calls::features::join::UNSETTLED;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message;
 use trunkline_sip::moment::Moment;

@@ -8,7 +8,7 @@ use trunkline_sip::dialog::sdp::Direction;
 
 use crate::core::context::{Core, Cx};
 use crate::dial::dialing;
-use crate::features::destination_route::DestinationRoute;
+use crate::features::transfer::route::DestinationRoute;
 use crate::features::transfer::{LastTransfer, TransferEvent};
 use crate::invite::invite_client::{Accepted, Patience};
 use crate::invite::late_answer::bye_alone;
