@@ -23,7 +23,6 @@ use crate::dial::outbound::Outbound;
 use crate::features::hold::Hold;
 use crate::features::join::Joining;
 use crate::features::transfer::LastTransfer;
-use crate::features::transfer::route::DestinationRoute;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::inbound::lifetime::Lifetime;
 use crate::leg::Leg;
@@ -55,7 +54,7 @@ pub(crate) struct Call {
     /// Time of the call's answer, and the timer that ends the call.
     pub(crate) lifetime: Lifetime,
     /// The last transfer, under way or settled.
-    pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
+    pub(crate) transfer: LastTransfer,
     /// Hold of the call, by the API and by its phone system.
     pub(crate) hold: Hold,
     /// Proof that the call owes; `None` once its first ACK has come, and where it owes none.

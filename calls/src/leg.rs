@@ -30,6 +30,7 @@ mod send;
 mod state;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trunk_sdp;
 pub(crate) mod uas_invite;
 pub(crate) mod unacceptable_body;
 

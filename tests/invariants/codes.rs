@@ -63,7 +63,7 @@ fn every_reason_of_a_call_is_on_a_page() {
     let pages = pages.filter(|name| *name != "api");
     let pages: Vec<_> = pages.map(|name| text(&format!("docs/{name}.md"))).collect();
 
-    let reasons = codes_after(&OF_REASONS, &text("calls/src/refusal.rs"));
+    let reasons = codes_after(&OF_REASONS, &text("calls/src/parts/refusal.rs"));
     assert!(reasons.len() > 40, "{reasons:?}");
     assert_eq!(
         undocumented(reasons, &pages.join("\n")),

@@ -15,13 +15,10 @@ use crate::leg::bot_state::Bot;
 use crate::leg::call_status::CallStatus;
 use crate::leg::dial::Dialing;
 use crate::leg::runtime_chain::RuntimeChain;
-use crate::leg::runtime_invite;
 use crate::leg::runtime_invite::InvitedCall;
-use crate::leg::{LegState, LocalAgent, LocalMedia};
-use crate::media::bot;
+use crate::leg::{LegState, LocalAgent, LocalMedia, runtime_invite};
 use crate::media::bot::{BotCall, BotProgress};
-use crate::media::builtin;
-use crate::media::local_media;
+use crate::media::{bot, local_media};
 
 impl Call {
     /// Gives the bot an input, and carries out the consequence for the call.
@@ -179,7 +176,7 @@ impl Call {
         // During a transfer the flow has no timer of its own (`Machine::due`), so it must learn that no transfer has begun.
         if begun.is_none() {
             self.with_bot(cx, |bot, cx, of| {
-                builtin::on_untransferred(bot, cx, of, TransferFailure::Failed)
+                bot::on_untransferred(bot, cx, of, TransferFailure::Failed)
             });
         }
     }

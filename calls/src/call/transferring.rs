@@ -13,15 +13,14 @@ use crate::features::hold::HoldError;
 use crate::features::transfer::bridge;
 use crate::features::transfer::notify;
 use crate::features::transfer::refer;
-use crate::features::transfer::route::DestinationRoute;
 use crate::features::transfer::runtime;
 use crate::features::transfer::{
     CallFacts, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
 };
-use crate::features::transfer::{PlannedTransfer, Transferee};
+use crate::features::transfer::{NewTransfer, Transferee};
 use crate::flow::TransferFailure;
 use crate::leg::call_status::CallStatus;
-use crate::media::builtin;
+use crate::media::bot;
 use crate::media::local_media;
 use crate::parts::bye::ByeContent;
 use crate::parts::ids::{CallKey, CallTimer, LegId};
@@ -43,7 +42,7 @@ impl Call {
 
     /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
     pub(crate) fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
-        self.with_bot(cx, |bot, cx, of| builtin::on_key(bot, cx, of, digit));
+        self.with_bot(cx, |bot, cx, of| bot::on_key(bot, cx, of, digit));
 
         let may_begin = self.bridge.is_echo() && self.transfer.may_begin(&self.bridge).is_ok();
         let new = org
@@ -65,7 +64,7 @@ impl Call {
     }
 
     /// Begins a transfer.
-    pub(super) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: PlannedTransfer) {
+    pub(super) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: NewTransfer) {
         let steps = self.transfer.begin(new);
         self.take_steps(cx, steps);
         // A transfer waits for the ACK of the call's INVITE, which then gives it this event (`Call::on_ack`).
@@ -87,7 +86,7 @@ impl Call {
     }
 
     /// Carries out the machine's steps in order.
-    fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
+    fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps) {
         let key = self.bridge.key;
         let mut untransferred = None;
         for step in steps {
@@ -157,9 +156,7 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.with_bot(cx, |bot, cx, of| {
-                builtin::on_untransferred(bot, cx, of, why)
-            });
+            self.with_bot(cx, |bot, cx, of| bot::on_untransferred(bot, cx, of, why));
         }
     }
 }
@@ -169,7 +166,7 @@ impl Call {
     pub(super) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
         if let Some(bot) = self.bridge.bot_mut() {
-            builtin::stop_builtin(bot, cx);
+            bot::stop_builtin(bot, cx);
         }
         self.bridge.drop_awaited_acks(cx, agent);
         self.bridge.reject_delayed(cx);

@@ -14,11 +14,11 @@ use crate::dialog::successor;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
 use crate::leg::delayed_ack::Delayed;
-use crate::leg::held_media;
 use crate::leg::media_profile;
 use crate::leg::own_request::JoinPhase;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::leg::relay::Relay;
+use crate::leg::trunk_sdp;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{Ack, Lost};
 use crate::media::local_media;
@@ -188,7 +188,7 @@ fn take_reoffer(
     renewal: Option<SessionTimer>,
 ) -> bool {
     let (id, server, message) = (of.leg, of.server, of.message);
-    held_media::note_proposal(relaying.bridge, id, message);
+    trunk_sdp::note_proposal(relaying.bridge, id, message);
     if relaying.bridge.is_local() {
         local_media::answer_change(relaying, cx, renewal, server, message);
         return false;
@@ -231,7 +231,7 @@ pub(crate) fn on_reinvite_answer(
     if let Some(mut leg) = relaying.bridge.at(pending.leg) {
         leg.note_refresh(cx, pending, message);
     }
-    held_media::hear(relaying.bridge, pending.leg, message);
+    trunk_sdp::hear(relaying.bridge, pending.leg, message);
 
     // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
     let is_delayed = !pending.had_sdp && has_sdp(message);
@@ -367,7 +367,7 @@ fn accept_change(
         .remember_sdp(requester, pending.fork, &body);
 
     let more = |head: &mut Head<'_>| crossing.copy(head, message);
-    held_media::hear_proposed(relaying.bridge, requester);
+    trunk_sdp::hear_proposed(relaying.bridge, requester);
     if let Some(leg) = relaying.bridge.legs.get_mut(requester) {
         leg.accept_reinvite(cx, invite, &body, delayed, more);
     }
@@ -389,7 +389,7 @@ pub(crate) fn on_ack(
 
     cx.endpoint.acknowledged(ack.server);
     relaying.bridge.legs.hear(id, cx.now);
-    held_media::hear(relaying.bridge, id, message);
+    trunk_sdp::hear(relaying.bridge, id, message);
     let is_delayed = ack.delayed.is_some();
     let is_answered = match ack.delayed {
         Some(delayed) => acknowledge(relaying, cx, id, &delayed, message),

@@ -25,8 +25,8 @@ use crate::core::context::{Core, Cx};
 use crate::core::live::{HoldRefusal, HoldStatus};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
-use crate::leg::held_media;
 use crate::leg::own_request::{Pending, Purpose, RequestKind};
+use crate::leg::trunk_sdp;
 use crate::leg::{Lost, NewRequest};
 use crate::media::local_media;
 use crate::parts::ids::LegId;
@@ -631,7 +631,7 @@ impl Hold {
             .filter(|_| is_local)
             .and_then(|answer| sdp::read_answer(&offer, answer));
         if let Some(answer) = answer.filter(|_| !is_local) {
-            held_media::hear_answer(bridge, answer);
+            trunk_sdp::hear_answer(bridge, answer);
         }
         self.go_on(bridge, cx, progress);
         audio

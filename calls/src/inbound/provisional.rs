@@ -13,11 +13,11 @@ use crate::core::context::Cx;
 use crate::invite::invite_client::ProvisionalResponse;
 use crate::leg::bridge::Bridge;
 use crate::leg::caller::{relay_and_caller, tell_caller};
-use crate::leg::held_media;
 use crate::leg::media_profile;
 use crate::leg::own_request::Purpose;
 use crate::leg::provisional_relay::{Delivery, HeldAnswer, LatePrack, Provisional, Retransmission};
 use crate::leg::relay::Relay;
+use crate::leg::trunk_sdp;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{ForkDialog, NewRequest};
 use crate::parts::bye::ByeContent;
@@ -309,9 +309,9 @@ pub(crate) fn on_prack(
         cx.respond(server, status, None, |_| {}, b"");
     }
     match (offers, crosses) {
-        (false, _) => held_media::hear(relaying.bridge, trunk, message),
+        (false, _) => trunk_sdp::hear(relaying.bridge, trunk, message),
         // It counts once the runtime has accepted it (`Relay::answer`).
-        (true, true) => held_media::note_proposal(relaying.bridge, trunk, message),
+        (true, true) => trunk_sdp::note_proposal(relaying.bridge, trunk, message),
         (true, false) => {}
     }
 

@@ -5,11 +5,6 @@ use std::borrow::Cow;
 
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
-use trunkline_sip::wire::Message;
-
-use super::bridge::Bridge;
-use crate::parts::ids::LegId;
-use crate::{has_sdp, sdp_of};
 
 /// Holds of a call, and the caller's offer that isn't answered.
 #[derive(Default, Debug)]
@@ -53,6 +48,16 @@ impl HeldMedia {
         self.by_peer &= holds(sdp);
     }
 
+    /// Notes the caller's offer; `None`: it asks for an offer.
+    pub(super) fn propose(&mut self, offer: Option<Box<[u8]>>) {
+        self.proposed = offer;
+    }
+
+    /// Takes the caller's offer, which was accepted.
+    pub(super) fn take_proposed(&mut self) -> Option<Box<[u8]>> {
+        self.proposed.take()
+    }
+
     /// Forgets what the caller has offered: another leg has taken its place.
     pub(crate) fn forget_proposal(&mut self) {
         self.proposed = None;
@@ -80,7 +85,7 @@ impl HeldMedia {
     }
 
     /// Returns the caller's SDP to keep: `sendrecv` while the call is held, when its direction is a consequence of the hold.
-    fn heard_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
+    pub(super) fn heard_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         self.redirected(body, Direction::SendRecv)
     }
 
@@ -91,41 +96,6 @@ impl HeldMedia {
             body.into()
         }
     }
-}
-
-/// Takes the SDP of the trunk's peer from a message that completes an exchange.
-pub(crate) fn hear(bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
-    if bridge.is_trunk(id) && has_sdp(message) {
-        hear_answer(bridge, sdp_of(message.body()));
-    }
-}
-
-/// Takes an answer of the trunk's peer.
-pub(crate) fn hear_answer(bridge: &mut Bridge, sdp: &[u8]) {
-    bridge.held.take_answer(sdp);
-    keep_trunk_sdp(bridge, sdp);
-}
-
-/// Notes the offer in a re-INVITE or UPDATE of the trunk's peer; none if it asks for an offer.
-pub(crate) fn note_proposal(bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
-    if bridge.is_trunk(id) {
-        bridge.held.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
-    }
-}
-
-/// Takes the noted offer of the trunk's peer, which was accepted.
-pub(crate) fn hear_proposed(bridge: &mut Bridge, id: LegId) {
-    if bridge.is_trunk(id)
-        && let Some(sdp) = bridge.held.proposed.take()
-    {
-        bridge.held.take_offer(&sdp);
-        keep_trunk_sdp(bridge, &sdp);
-    }
-}
-
-fn keep_trunk_sdp(bridge: &mut Bridge, sdp: &[u8]) {
-    let sdp = bridge.held.heard_sdp(sdp);
-    bridge.set_trunk_sdp(&sdp);
 }
 
 /// Returns whether a description holds the other side: no stream receives.

@@ -12,8 +12,8 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use crate::core::context::Cx;
 use crate::leg::bridge::Bridge;
 use crate::leg::delayed_ack::Delayed;
-use crate::leg::held_media;
 use crate::leg::own_request::{Pending, Purpose};
+use crate::leg::trunk_sdp;
 use crate::leg::uas_invite::UasInvite;
 use crate::leg::{AwaitedAck, LegState, NewRequest, Session};
 use crate::parts::allow::own_lines;
@@ -122,7 +122,7 @@ impl Relay<'_> {
                 .legs
                 .remember_sdp(pending.leg, pending.fork, sdp);
             if has_sdp(message) {
-                held_media::hear_proposed(self.bridge, requester);
+                trunk_sdp::hear_proposed(self.bridge, requester);
             }
         }
 
@@ -139,8 +139,8 @@ impl Relay<'_> {
             let body = self.bridge.held.crossing_sdp(message.body());
             let body = streams::without_last(&body, pending.added_streams);
             self.bridge.legs.remember_sdp(requester, pending.fork, body);
-            held_media::hear_proposed(self.bridge, requester);
-            held_media::hear(self.bridge, pending.leg, message);
+            trunk_sdp::hear_proposed(self.bridge, requester);
+            trunk_sdp::hear(self.bridge, pending.leg, message);
         }
 
         let prefix = cx.core.config.header_prefix.clone();
@@ -210,7 +210,7 @@ impl Relay<'_> {
         // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
         if self.bridge.trunk_sdp().is_none() {
             self.bridge.held.take_offer(sdp_of(invite.body()));
-            held_media::hear(self.bridge, id, invite);
+            trunk_sdp::hear(self.bridge, id, invite);
         }
 
         let body = &*self.bridge.legs.with_origin(id, body);

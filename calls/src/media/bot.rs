@@ -1,11 +1,15 @@
 //! A bot as the agent of a call: it speaks over a WebSocket that this node opens, and the caller's audio flows by way of us. Here is when the
 //! WebSocket is opened, what the bot learns of the call, and what follows where it can't be reached or closes. Its messages and its audio pass
 //! outside of this crate.
+//!
+//! The built-in agent takes a bot's place: it needs no WebSocket. `flow::Machine` runs its flow, gets the events of the call, and requests actions that
+//! are carried out here.
 
 use std::net::SocketAddr;
 
 use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::builtin::Key;
 use trunkline_model::record::Direction;
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
@@ -16,28 +20,26 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::core::context::Cx;
-pub use crate::core::effect::BotDial;
 use crate::core::effect::Effect;
-use crate::flow::{Builtin, Machine};
-pub use crate::invite::attempts::BotGone;
+use crate::flow::{Action, Builtin, Machine, TransferFailure};
 use crate::invite::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use crate::leg::bot_state::{Bot, State};
 use crate::leg::bridge::Bridge;
 use crate::leg::call_end::CallRefusal;
 use crate::leg::call_status::CallStatus;
-use crate::leg::caller;
 use crate::leg::provisional_relay::{Delivery, Provisional};
 use crate::leg::relay::Relay;
 use crate::leg::runtime_chain::ChainStage;
-use crate::leg::runtime_invite;
-use crate::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
-use crate::media::builtin;
+use crate::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session, caller, runtime_invite};
 use crate::media::local_media;
 use crate::parts::crossing::own_headers;
-use crate::parts::ids::{CallKey, CallRef};
+use crate::parts::ids::{CallKey, CallRef, CallTimer};
 use crate::parts::origin::OwnOrigin;
 use crate::parts::refusal::Reason;
 use crate::sdp_of;
+
+pub use crate::core::effect::BotDial;
+pub use crate::invite::attempts::BotGone;
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry. One that has no room is left out.
 const PARAMETERS: usize = 500;
@@ -199,7 +201,7 @@ fn take_builtin(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress
 
 /// The built-in agent makes room for the next runtime.
 pub(crate) fn leave_builtin(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
-    builtin::stop_builtin(bot, cx);
+    stop_builtin(bot, cx);
     if !bot.chain.has_bot() {
         return BotProgress::HungUp;
     }
@@ -254,7 +256,7 @@ pub(crate) fn start(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProg
         }
         State::Builtin(_) => {
             bot.has_spoken = true;
-            builtin::run_builtin(bot, cx, of, Machine::handle_start)
+            run_builtin(bot, cx, of, Machine::handle_start)
         }
         State::Waiting | State::Dialling(_) | State::Started | State::Over => BotProgress::Nothing,
     }
@@ -448,4 +450,102 @@ fn tried(url: &str, address: Option<SocketAddr>) -> AttemptTarget<'_> {
         false => Transport::Tcp,
     };
     AttemptTarget::url(url, transport, address)
+}
+
+/// Passes a key of the peer to the built-in agent.
+pub(crate) fn on_key(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>, event: u8) -> BotProgress {
+    match Key::of_event(event) {
+        Some(key) => run_builtin(bot, cx, of, |machine, now| machine.handle_key(key, now)),
+        None => BotProgress::Nothing,
+    }
+}
+
+/// Handles the timer of the built-in agent.
+pub(crate) fn on_builtin_timer(bot: &mut Bot, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+    if let Some(builtin) = bot.builtin_mut() {
+        builtin.timer = None;
+    }
+    run_builtin(bot, cx, of, Machine::handle_timeout)
+}
+
+/// Handles a transfer that the flow has requested and that has failed, or whose outcome is unknown.
+pub(crate) fn on_untransferred(
+    bot: &mut Bot,
+    cx: &mut Cx<'_>,
+    of: &BotCall<'_>,
+    why: TransferFailure,
+) -> BotProgress {
+    run_builtin(bot, cx, of, |machine, now| {
+        machine.handle_transfer_failed(why, now)
+    })
+}
+
+/// Gives the machine an input, and carries out the actions that it requests.
+pub(crate) fn run_builtin(
+    bot: &mut Bot,
+    cx: &mut Cx<'_>,
+    of: &BotCall<'_>,
+    input: impl FnOnce(&mut Machine, Moment),
+) -> BotProgress {
+    if of.status == CallStatus::Over {
+        // Our BYE has no answer yet: the peer doesn't hear the flow any more.
+        stop_builtin(bot, cx);
+        return BotProgress::Nothing;
+    }
+
+    let Some(builtin) = bot.builtin_mut() else {
+        return BotProgress::Nothing;
+    };
+    input(&mut builtin.machine, cx.now);
+
+    let (call, org) = (of.key, of.ids.org);
+    while let Some(action) = builtin.machine.poll_action() {
+        match action {
+            Action::Play { serial, sound } => cx.core.effects.push_back(Effect::PlaySound {
+                call,
+                org,
+                serial,
+                sound,
+            }),
+            Action::Transfer(destination) => {
+                builtin.wanted = Some(destination);
+                cx.core.effects.push_back(Effect::HandOff { call });
+            }
+            // Either one is the machine's last action.
+            Action::NextRuntime => return leave_builtin(bot, cx, of),
+            Action::HangUp => {
+                stop_timer(builtin, cx);
+                return BotProgress::HungUp;
+            }
+        }
+    }
+
+    set_timer(builtin, cx, call);
+    BotProgress::Nothing
+}
+
+/// Stops the built-in agent: another runtime follows, or none.
+pub(crate) fn stop_builtin(bot: &mut Bot, cx: &mut Cx<'_>) {
+    if let Some(builtin) = bot.builtin_mut() {
+        stop_timer(builtin, cx);
+    }
+}
+
+/// Sets the timer to what the machine waits for.
+fn set_timer(builtin: &mut Builtin, cx: &mut Cx<'_>, call: CallKey) {
+    let due = builtin.machine.due();
+    if builtin.timer.map(|(_, due)| due) == due {
+        return;
+    }
+    stop_timer(builtin, cx);
+    builtin.timer = due.map(|due| {
+        let timer = cx.schedule(call, due.since(cx.now), CallTimer::Builtin);
+        (timer, due)
+    });
+}
+
+fn stop_timer(builtin: &mut Builtin, cx: &mut Cx<'_>) {
+    if let Some((timer, _)) = builtin.timer.take() {
+        cx.cancel_timer(&mut Some(timer));
+    }
 }

@@ -17,9 +17,9 @@ use crate::has_sdp;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
-use crate::leg::held_media;
 use crate::leg::relay::Relay;
 use crate::leg::runtime_invite::FIRST_FORK;
+use crate::leg::trunk_sdp;
 use crate::leg::uas_invite;
 use crate::leg::unacceptable_body::UnacceptableBody;
 use crate::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
@@ -356,7 +356,7 @@ pub(crate) fn accept_with_media(
     }
     let fork = relaying.bridge.fork().unwrap_or_default();
     relaying.bridge.legs.remember_sdp(trunk, fork, &body);
-    held_media::hear_proposed(relaying.bridge, trunk);
+    trunk_sdp::hear_proposed(relaying.bridge, trunk);
 
     let Some(leg) = relaying.bridge.legs.get_mut(trunk) else {
         return;

@@ -25,7 +25,7 @@ use crate::invite::attempts;
 use crate::invite::invite_client::InviteEvent;
 use crate::invite::late_answer::{refuse_late_answer, refuse_stray_answer};
 use crate::limits::attempt_counter::AttemptCounter;
-use crate::media::builtin;
+use crate::media::bot;
 use crate::parts::ids::{CallKey, CallTimer, key_of};
 use crate::parts::refusal::{Reason, uri_refusal};
 use crate::parts::target;
@@ -224,7 +224,7 @@ impl Calls {
                 }
 
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
-                CallTimer::Builtin => call.with_bot(cx, builtin::on_builtin_timer),
+                CallTimer::Builtin => call.with_bot(cx, bot::on_builtin_timer),
                 // Above.
                 CallTimer::Proof => {}
             });

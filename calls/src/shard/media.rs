@@ -13,7 +13,6 @@ use crate::core::effect::Effect;
 use crate::invite::attempts::BotGone;
 use crate::media::bot;
 use crate::media::bot::{BotFailure, BotProgress};
-use crate::media::builtin;
 use crate::parts::ids::CallKey;
 use crate::parts::refusal::Reason;
 use crate::session;
@@ -97,7 +96,7 @@ impl Calls {
     ) {
         self.with(key, endpoint, now, |call, cx| {
             call.with_bot(cx, |bot, cx, of| {
-                builtin::run_builtin(bot, cx, of, |machine, now| {
+                bot::run_builtin(bot, cx, of, |machine, now| {
                     machine.handle_played(serial, now)
                 })
             });

@@ -3,20 +3,20 @@
 
 use std::time::Duration;
 
-use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::direction::rewritten;
 use trunkline_sip::dialog::sdp::Direction;
 
+use super::event::TransferEvent;
+use super::last::LastTransfer;
 use crate::core::context::{Core, Cx};
 use crate::dial::dialing;
-use crate::features::transfer::route::DestinationRoute;
-use crate::features::transfer::{LastTransfer, TransferEvent};
+use crate::features::transfer::destination_route::DestinationRoute;
 use crate::invite::invite_client::{Accepted, Patience};
 use crate::invite::late_answer::bye_alone;
-use crate::leg::LegState;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
-use crate::leg::media_profile;
-use crate::leg::{Session, SipPeer};
+use crate::leg::{LegState, Session, SipPeer, media_profile};
 use crate::parts::dial_failure::UNREACHABLE;
 use crate::parts::ids::{CallRef, LegId};
 use crate::parts::ip_family;
@@ -32,7 +32,7 @@ pub(crate) fn can_dial(bridge: &Bridge) -> bool {
     has_sdp && bridge.status() == CallStatus::Up && bridge.dialing().is_none()
 }
 
-impl LastTransfer<Box<DestinationRoute>> {
+impl LastTransfer {
     /// Adds the leg of the destination, ready to be dialled.
     ///
     /// # Errors

@@ -5,13 +5,12 @@ use trunkline_model::handoff::Report;
 use trunkline_model::view::OrgView;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::Meant;
-use super::plan::PlannedTransfer;
+use super::event::{NewTransfer, Requester};
+use super::order::Meant;
 use super::transferee::Transferee;
 use crate::core::context::Cx;
 use crate::core::effect::Effect;
 use crate::dialog::info_body::KeyBody;
-use crate::features::transfer::Requester;
 use crate::leg::bridge::Bridge;
 
 /// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.
@@ -33,7 +32,7 @@ impl Transferee<'_> {
         cx: &mut Cx<'_>,
         org: &OrgView,
         digit: u8,
-    ) -> Option<PlannedTransfer> {
+    ) -> Option<NewTransfer> {
         let own = org.destinations.get(&self.ids.agent)?;
         let destination = own.get(place(digit)?)?.clone();
         // A digit without a usable destination does nothing: no requester is there to get the reason.

@@ -8,6 +8,7 @@ use trunkline_model::transfer::{Transfer, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 
+use super::destination_route::DestinationRoute;
 use super::plan::Plan;
 use crate::leg::call_end::CallEnd;
 use crate::parts::dial_failure::DialFailure;
@@ -35,10 +36,10 @@ pub(crate) enum Requester {
 
 /// A new transfer.
 #[derive(Debug)]
-pub(crate) struct NewTransfer<R> {
+pub(crate) struct NewTransfer {
     pub(crate) record: Transfer,
     pub(crate) requester: Requester,
-    pub(crate) plan: Plan<R>,
+    pub(crate) plan: Plan,
     /// Trunk of the PBX that gets REFER.
     pub(crate) trunk: Option<Trunk>,
     /// The value of Refer-To.
@@ -144,7 +145,7 @@ pub(crate) enum ReferAnswer {
 
 /// Step that the call takes for a transfer; steps are taken in their order.
 #[derive(Debug)]
-pub(crate) enum TransferStep<R> {
+pub(crate) enum TransferStep {
     /// Records the transfer's current state.
     Record(Box<Transfer>),
     /// Sends the runtime that has sent REFER the destination's status.
@@ -162,7 +163,7 @@ pub(crate) enum TransferStep<R> {
     /// Probes the PBX for the call.
     Probe,
     /// Calls the destination.
-    Dial(R),
+    Dial(Box<DestinationRoute>),
     /// Resumes the caller's call with the agent.
     Resume,
     /// Leaves open whether the PBX has the caller: the flow of a built-in agent goes on if the caller is still here after 10 s.
@@ -176,7 +177,7 @@ pub(crate) enum TransferStep<R> {
 }
 
 /// Steps that are due.
-pub(crate) type Steps<R> = SmallVec<[TransferStep<R>; 2]>;
+pub(crate) type Steps = SmallVec<[TransferStep; 2]>;
 
 /// Outcome of a transfer.
 #[derive(Copy, Clone)]

@@ -42,14 +42,14 @@ const SHOWN: Duration = Duration::from_secs(5);
 
 /// A transfer of a call.
 #[derive(Debug)]
-pub(super) struct Transfer<R> {
+pub(super) struct Transfer {
     pub(super) record: record::Transfer,
     pub(super) state: State,
     /// Subscription of the runtime that requested it.
     pub(super) subscription: Option<Subscription>,
     /// REFERs of the runtime in this call so far.
     pub(super) referrals: u8,
-    pub(super) plan: Plan<R>,
+    pub(super) plan: Plan,
     /// Trunk of the PBX that gets REFER.
     pub(super) trunk: Option<Trunk>,
     pub(super) refer: Refer,
@@ -128,9 +128,9 @@ impl State {
     }
 }
 
-impl<R> Transfer<R> {
+impl Transfer {
     /// Makes a transfer in its first state; `before` is the call's last one.
-    pub(super) fn new(new: NewTransfer<R>, before: Option<Self>) -> Self {
+    pub(super) fn new(new: NewTransfer, before: Option<Self>) -> Self {
         let (subscription, referral) = match new.requester {
             Requester::Api => (None, 0),
             Requester::Runtime(subscription) => (subscription, 1),
@@ -165,7 +165,7 @@ impl<R> Transfer<R> {
     }
 
     /// Handles an event.
-    pub(super) fn handle(&mut self, event: TransferEvent, call: CallFacts, steps: &mut Steps<R>) {
+    pub(super) fn handle(&mut self, event: TransferEvent, call: CallFacts, steps: &mut Steps) {
         self.sent.follow(&event);
         match event {
             TransferEvent::Acknowledged => self.on_acknowledged(call, steps),
@@ -246,7 +246,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    fn on_acknowledged(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_acknowledged(&mut self, call: CallFacts, steps: &mut Steps) {
         if !matches!(self.state, State::AwaitingAck) {
             return;
         }
@@ -264,7 +264,7 @@ impl<R> Transfer<R> {
     }
 
     /// Sends REFER, with answers to the PBX's challenges if there are any.
-    fn refer(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn refer(&mut self, call: CallFacts, steps: &mut Steps) {
         if self.refer.sent >= MOST_REFERS {
             return self.refer_refused(503, call, steps);
         }
@@ -272,7 +272,7 @@ impl<R> Transfer<R> {
         steps.push(TransferStep::Refer);
     }
 
-    fn on_refer_answered(&mut self, answer: ReferAnswer, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_refer_answered(&mut self, answer: ReferAnswer, call: CallFacts, steps: &mut Steps) {
         let is_parting = match self.state {
             State::Referring | State::Subscribed => false,
             State::Parting(_) => true,
@@ -318,7 +318,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    fn on_dialog_refused(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_dialog_refused(&mut self, call: CallFacts, steps: &mut Steps) {
         self.refer_refused(481, call, steps);
         steps.push(TransferStep::HangUp(Reason::DialogGone));
     }
@@ -328,7 +328,7 @@ impl<R> Transfer<R> {
         status: u16,
         was_connected: bool,
         call: CallFacts,
-        steps: &mut Steps<R>,
+        steps: &mut Steps,
     ) {
         if !matches!(self.state, State::Referring) {
             return;
@@ -342,7 +342,7 @@ impl<R> Transfer<R> {
     }
 
     /// Handles a refused REFER. After a bridge the outcome stays that of the bridge: its status says why the destination wasn't reached.
-    fn refer_refused(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+    fn refer_refused(&mut self, status: u16, call: CallFacts, steps: &mut Steps) {
         if !self.state.is_open() {
             return;
         }
@@ -353,7 +353,7 @@ impl<R> Transfer<R> {
     }
 
     /// Handles a 202, or a NOTIFY that has overtaken it.
-    fn accepted(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn accepted(&mut self, call: CallFacts, steps: &mut Steps) {
         if self.record.state != record::State::Requested {
             return;
         }
@@ -370,7 +370,7 @@ impl<R> Transfer<R> {
         status: Option<u16>,
         subscription: SubscriptionState,
         call: CallFacts,
-        steps: &mut Steps<R>,
+        steps: &mut Steps,
     ) {
         self.accepted(call, steps);
 
@@ -397,7 +397,7 @@ impl<R> Transfer<R> {
         &mut self,
         subscription: SubscriptionState,
         call: CallFacts,
-        steps: &mut Steps<R>,
+        steps: &mut Steps,
     ) {
         match subscription {
             SubscriptionState::Terminated => self.settle(TransferOutcome::Unknown, call, steps),
@@ -408,7 +408,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    fn rings(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+    fn rings(&mut self, status: u16, call: CallFacts, steps: &mut Steps) {
         self.heard = status;
         self.record.state = record::State::Ringing;
         self.record.ringing_at = Some(call.now);
@@ -417,7 +417,7 @@ impl<R> Transfer<R> {
     }
 
     /// Handles a NOTIFY that the destination wasn't reached.
-    fn on_refer_failed(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_refer_failed(&mut self, status: u16, call: CallFacts, steps: &mut Steps) {
         self.heard = status;
         let is_parting = matches!(self.state, State::Parting(_));
         let may_bridge = !is_parting && self.plan.bridges_after(status);
@@ -430,7 +430,7 @@ impl<R> Transfer<R> {
     }
 
     /// Fails the transfer with the last status.
-    fn refer_failed(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn refer_failed(&mut self, call: CallFacts, steps: &mut Steps) {
         let status = self.heard;
         let is_parting = matches!(self.state, State::Parting(_));
         let reports_loss = call.pbx.is_some_and(Pbx::reports_lost_caller);
@@ -451,20 +451,20 @@ impl<R> Transfer<R> {
         !self.plan.keeps_caller && call.pbx.is_some_and(Pbx::loses_caller)
     }
 
-    fn on_probe_answered(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_probe_answered(&mut self, call: CallFacts, steps: &mut Steps) {
         if matches!(self.state, State::Probing) && !self.bridge(call, steps) {
             self.fail(self.heard, call, steps);
         }
     }
 
-    fn on_dialog_gone(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_dialog_gone(&mut self, call: CallFacts, steps: &mut Steps) {
         if matches!(self.state, State::Probing) {
             self.fail(self.heard, call, steps);
         }
         steps.push(TransferStep::HangUp(Reason::DialogGone));
     }
 
-    fn on_timed_out(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_timed_out(&mut self, call: CallFacts, steps: &mut Steps) {
         self.timer = None;
 
         match self.state {
@@ -488,7 +488,7 @@ impl<R> Transfer<R> {
     }
 
     /// Calls the destination, if that is possible from here.
-    fn bridge(&mut self, call: CallFacts, steps: &mut Steps<R>) -> bool {
+    fn bridge(&mut self, call: CallFacts, steps: &mut Steps) -> bool {
         let Some(route) = self.plan.route.take_if(|_| call.can_dial) else {
             return false;
         };
@@ -505,19 +505,14 @@ impl<R> Transfer<R> {
         true
     }
 
-    fn on_destination_rings(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_destination_rings(&mut self, call: CallFacts, steps: &mut Steps) {
         if matches!(self.state, State::Bridging) {
             self.rings(180, call, steps);
         }
     }
 
     /// Tries REFER if nothing has rung: the PBX may reach the destination.
-    fn on_destination_lost(
-        &mut self,
-        failure: &DialFailure,
-        call: CallFacts,
-        steps: &mut Steps<R>,
-    ) {
+    fn on_destination_lost(&mut self, failure: &DialFailure, call: CallFacts, steps: &mut Steps) {
         if !self.refers_instead(failure, call) {
             return self.on_destination_refused(failure.sip_code, call, steps);
         }
@@ -543,13 +538,13 @@ impl<R> Transfer<R> {
         is_bridging && self.plan.refers_after_bridge && !has_rung && is_out_of_reach
     }
 
-    fn on_destination_refused(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_destination_refused(&mut self, status: u16, call: CallFacts, steps: &mut Steps) {
         if matches!(self.state, State::Bridging | State::Joining) {
             self.fail(status, call, steps);
         }
     }
 
-    fn on_destination_connected(&mut self, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_destination_connected(&mut self, call: CallFacts, steps: &mut Steps) {
         if !matches!(self.state, State::Joining) {
             return;
         }
@@ -563,19 +558,19 @@ impl<R> Transfer<R> {
     }
 
     /// Waits in a state, at most so long.
-    pub(super) fn wait(&mut self, state: State, at_most: Option<Duration>, steps: &mut Steps<R>) {
+    pub(super) fn wait(&mut self, state: State, at_most: Option<Duration>, steps: &mut Steps) {
         self.state = state;
         steps.push(TransferStep::Wait(at_most));
     }
 
     /// Records the current state.
-    pub(super) fn record(&mut self, steps: &mut Steps<R>) {
+    pub(super) fn record(&mut self, steps: &mut Steps) {
         self.record.step = self.record.step.saturating_add(1);
         steps.push(TransferStep::Record(Box::new(self.record.clone())));
     }
 
     /// Sends a runtime that has sent REFER the destination's status.
-    pub(super) fn notify(&self, status: u16, is_last: bool, steps: &mut Steps<R>) {
+    pub(super) fn notify(&self, status: u16, is_last: bool, steps: &mut Steps) {
         // Its subscription ends with the agent's dialog.
         if let Some(subscription) = self.subscription.filter(|_| self.agent_end.is_none()) {
             steps.push(TransferStep::Notify {

@@ -6,8 +6,10 @@ use trunkline_sip::header::{params, text};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use super::event::TransferEvent;
+use super::last::LastTransfer;
+use super::sipfrag::status_of;
 use crate::core::context::Cx;
-use crate::features::transfer::{LastTransfer, TransferEvent, status_of};
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
 use crate::leg::own_request::Purpose;
@@ -31,7 +33,7 @@ pub(crate) fn probe(bridge: &mut Bridge, cx: &mut Cx<'_>) -> bool {
     bridge.send(cx, id, &request, |_| {}).is_some()
 }
 
-impl<R> LastTransfer<R> {
+impl LastTransfer {
     /// Answers a NOTIFY of a leg's peer. Returns its news, if it belongs to our REFER.
     pub(crate) fn on_notify(
         &self,

@@ -21,9 +21,9 @@ const AFTER_SUCCESS: Duration = Duration::from_secs(2);
 /// Time that a caller stays after its agent has hung up, while the PBX may still be moving it.
 const ALONE: Duration = Duration::from_secs(5);
 
-impl<R> Transfer<R> {
+impl Transfer {
     /// Handles the end of the agent's leg. The caller stays until the outcome is known: a BYE now could undo the PBX's transfer.
-    pub(super) fn on_agent_left(&mut self, end: AgentEnd, steps: &mut Steps<R>) {
+    pub(super) fn on_agent_left(&mut self, end: AgentEnd, steps: &mut Steps) {
         self.agent_end = Some(end);
 
         match self.state {
@@ -46,7 +46,7 @@ impl<R> Transfer<R> {
     }
 
     /// Ends the call of a caller without an agent whose transfer has no known outcome.
-    pub(super) fn leave_unresolved(&mut self, steps: &mut Steps<R>) {
+    pub(super) fn leave_unresolved(&mut self, steps: &mut Steps) {
         let end = match self.agent_end {
             Some(AgentEnd::Lost(_)) => self.end_alone(),
             // The agent has hung up for the transfer's sake, which is all that is known of it.
@@ -73,7 +73,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    pub(super) fn leave_handed_over(&self, steps: &mut Steps<R>) {
+    pub(super) fn leave_handed_over(&self, steps: &mut Steps) {
         let end = self.end_handed_over(HangupBy::Platform);
         steps.push(TransferStep::Leave(end));
     }
@@ -98,7 +98,7 @@ impl<R> Transfer<R> {
     }
 
     /// Notes that the PBX has the caller; the trunk learns this if an accepted REFER has failed before.
-    pub(super) fn on_caller_heard(&mut self, steps: &mut Steps<R>) {
+    pub(super) fn on_caller_heard(&mut self, steps: &mut Steps) {
         let is_known = !self.has_failed_after_refer || self.record.kept_by.is_some();
         if is_known || self.trunk.is_none() {
             return;
@@ -117,7 +117,7 @@ impl<R> Transfer<R> {
         &mut self,
         mut ended: Box<Ended>,
         call: CallFacts,
-        steps: &mut Steps<R>,
+        steps: &mut Steps,
     ) {
         self.permit = None;
         let has_caller_left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
@@ -180,17 +180,12 @@ impl<R> Transfer<R> {
         }
     }
 
-    pub(super) fn fail(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+    pub(super) fn fail(&mut self, status: u16, call: CallFacts, steps: &mut Steps) {
         self.settle(TransferOutcome::Failed(status), call, steps);
     }
 
     /// Settles the outcome; the call continues accordingly.
-    pub(super) fn settle(
-        &mut self,
-        outcome: TransferOutcome,
-        call: CallFacts,
-        steps: &mut Steps<R>,
-    ) {
+    pub(super) fn settle(&mut self, outcome: TransferOutcome, call: CallFacts, steps: &mut Steps) {
         // The state is taken out by value; `close` and each branch below set the next one.
         if let State::Parting(mut ended) = std::mem::replace(&mut self.state, State::Settled) {
             // The caller has gone where the PBX moved it.
@@ -235,7 +230,7 @@ impl<R> Transfer<R> {
     }
 
     /// Settles the outcome of a call that is over.
-    fn close(&mut self, outcome: TransferOutcome, call: CallFacts, steps: &mut Steps<R>) {
+    fn close(&mut self, outcome: TransferOutcome, call: CallFacts, steps: &mut Steps) {
         self.note(outcome, call);
         self.record(steps);
         self.wait(State::Settled, None, steps);

@@ -16,7 +16,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use crate::core::context::{Config, Cx};
-use crate::features::transfer::route::{DestinationRoute, RouteKind};
+use crate::features::transfer::destination_route::{DestinationRoute, RouteKind};
 use crate::invite::invite_client::TransportChoice;
 use crate::leg::callee::Callee;
 use crate::parts::target::{DialTarget, Target};

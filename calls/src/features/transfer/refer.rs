@@ -7,9 +7,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
+use super::event::{ReferAnswer, TransferEvent};
+use super::last::LastTransfer;
 use super::transferee::write_context;
 use crate::core::context::Cx;
-use crate::features::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 use crate::invite::challenge_answer;
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
@@ -17,10 +18,9 @@ use crate::leg::own_request::{Pending, Purpose};
 use crate::parts::ids::CallRef;
 use crate::parts::reply::PAUSE;
 use crate::trust::challenge_report::{ChallengeOutcome, Challenger};
-use crate::trust::credentials::ChallengedRequest;
-use crate::trust::credentials::Unanswerable;
+use crate::trust::credentials::{ChallengedRequest, Unanswerable};
 
-impl<R> LastTransfer<R> {
+impl LastTransfer {
     /// Sends the REFER, with answers to the PBX's challenges if there are any, and the context of the call. Returns its CSeq.
     pub(crate) fn send_refer(
         &self,

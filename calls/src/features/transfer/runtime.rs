@@ -10,12 +10,14 @@ use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::wire::print::{Head, reason_phrase};
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::Meant;
+use super::event::{NewTransfer, Requester, Subscription};
+use super::last::LastTransfer;
+use super::order::Meant;
 use super::own::route_to_own;
-use super::plan::PlannedTransfer;
+use super::plan::Plan;
+use super::request::TransferError;
 use super::transferee::Transferee;
 use crate::core::context::Cx;
-use crate::features::transfer::{LastTransfer, Plan, Requester, Subscription, TransferError};
 use crate::leg::NewRequest;
 use crate::leg::bridge::Bridge;
 use crate::leg::call_status::CallStatus;
@@ -75,7 +77,7 @@ pub(crate) struct ReferRequest<'r> {
     pub(crate) org: Option<&'r OrgView>,
 }
 
-impl<R> LastTransfer<R> {
+impl LastTransfer {
     /// Answers a REFER inside the call. Returns the transfer that it begins.
     pub(crate) fn on_refer(
         &self,
@@ -83,7 +85,7 @@ impl<R> LastTransfer<R> {
         cx: &mut Cx<'_>,
         of: &Transferee<'_>,
         refer: &ReferRequest<'_>,
-    ) -> Option<PlannedTransfer> {
+    ) -> Option<NewTransfer> {
         let (server, message) = (refer.server, refer.message);
 
         // A peer that has replaced the agent is no runtime.

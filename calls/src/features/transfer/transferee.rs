@@ -12,7 +12,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use crate::core::context::Cx;
-use crate::features::transfer::route::RouteKind;
+use crate::features::transfer::destination_route::RouteKind;
 use crate::leg::SipPeer;
 use crate::parts::ids::CallRef;
 use crate::parts::privacy::CallerIdentity;

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_refused_refer_is_followed_by_a_bridge_where_that_may_be() {
-    let asks = |plan: Plan<&'static str>, can_dial: bool, status: u16| {
+    let asks = |plan: Plan, can_dial: bool, status: u16| {
         let mut story = Story::of(plan).after([TransferEvent::Acknowledged]);
         story.call.can_dial = can_dial;
         story.on(refer_answered(ReferAnswer::Refused(status)))

@@ -40,7 +40,7 @@ fn a_call_without_a_transfer_just_ends() {
         can_dial: false,
         pbx: None,
     };
-    let mut none: LastTransfer<&'static str> = LastTransfer::default();
+    let mut none: LastTransfer = LastTransfer::default();
 
     assert!(none.0.is_none() && !none.is_busy() && !none.is_under_way());
     assert!(!none.is_parting() && !none.goes_on() && none.timer().is_none());

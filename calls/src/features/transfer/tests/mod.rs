@@ -5,6 +5,9 @@ mod caller;
 mod last;
 mod refer;
 
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_model::settings::TransferTarget;
@@ -13,6 +16,7 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::destination_route::{DestinationRoute, RouteKind};
 use super::event::{
     AgentEnd, CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
     TransferStep,
@@ -20,6 +24,8 @@ use super::event::{
 use super::last::LastTransfer;
 use super::outcome::TOO_SOON;
 use super::plan::Plan;
+use crate::invite::invite_client::TransportChoice;
+use crate::leg::callee::Callee;
 use crate::parts::dial_failure::{DialFailure, UNREACHABLE};
 use crate::parts::ids::LegId;
 use crate::parts::pbx::Pbx;
@@ -34,13 +40,13 @@ type Named<T> = (&'static str, fn() -> T);
 
 /// A transfer of a call, and the facts of that call.
 struct Story {
-    transfer: LastTransfer<&'static str>,
+    transfer: LastTransfer,
     call: CallFacts,
 }
 
 impl Story {
     /// Makes a transfer requested by the runtime, in its first state.
-    fn of(plan: Plan<&'static str>) -> Self {
+    fn of(plan: Plan) -> Self {
         let mut transfer = LastTransfer::default();
         let subscription = Subscription { fork: 0, id: None };
         let steps = transfer.begin(NewTransfer {
@@ -102,7 +108,7 @@ impl Story {
 }
 
 /// Abbreviates steps: `accepted` records that state, `n180` notifies the runtime, `n180!` for the last time, `32s` and `-` are the timer.
-fn said(steps: Steps<&'static str>) -> String {
+fn said(steps: Steps) -> String {
     let words = steps.into_iter().map(|step| match step {
         TransferStep::Record(record) => {
             let over = if record.handed_over { "+" } else { "" };
@@ -121,7 +127,7 @@ fn said(steps: Steps<&'static str>) -> String {
         TransferStep::WaitOutGlare => "glare".to_owned(),
         TransferStep::Refer => "REFER".to_owned(),
         TransferStep::Probe => "probe".to_owned(),
-        TransferStep::Dial(route) => format!("dial:{route}"),
+        TransferStep::Dial(route) => format!("dial:{}", route.callee.to),
         TransferStep::Resume => "resume".to_owned(),
         TransferStep::Unresolved => "unresolved".to_owned(),
         TransferStep::Leave(end) => match end.reason {
@@ -165,8 +171,28 @@ fn asked(way: TransferMethod) -> record::Transfer {
     }
 }
 
+/// A route to a destination of that name.
+fn host() -> Box<DestinationRoute> {
+    let callee = Callee {
+        dial_targets: VecDeque::new(),
+        hosts: SmallVec::new(),
+        to: "host".into(),
+        from_name: Box::default(),
+        from_user: Box::default(),
+        from_host: None,
+        user_phone: false,
+        asserts: false,
+        credentials: SmallVec::new(),
+        challenger: None,
+        lines: Box::default(),
+        leads_back: false,
+        transport: TransportChoice::Ours,
+    };
+    Box::new(DestinationRoute::new(callee, RouteKind::Pbx))
+}
+
 /// REFER first, and the bridge after it.
-const fn by_refer() -> Plan<&'static str> {
+fn by_refer() -> Plan {
     Plan {
         first: TransferMethod::Refer,
         refers: true,
@@ -174,11 +200,11 @@ const fn by_refer() -> Plan<&'static str> {
         bridges_after_refer: true,
         bridges_after_decline: false,
         keeps_caller: false,
-        route: Some("host"),
+        route: Some(host()),
     }
 }
 
-const fn by_bridge() -> Plan<&'static str> {
+fn by_bridge() -> Plan {
     Plan {
         first: TransferMethod::Bridge,
         ..by_refer()
