@@ -134,10 +134,7 @@ impl Proving<'_> {
         let proof = self.proof.as_ref();
         let is_unproven = proof.is_some_and(|proof| proof.is_owed() && proof.server == server);
         // RFC 3261 §13.3.1.4: without an ACK for 64*T1, "the session SHOULD be terminated", by a BYE.
-        match (
-            reoffer::on_no_ack(&mut self.bridge, cx, server),
-            is_unproven,
-        ) {
+        match (reoffer::on_no_ack(self.bridge, cx, server), is_unproven) {
             (true, true) => {
                 settle(cx, ProofOutcome::Silent);
                 ProofProgress::Ends(Reason::UnprovenSource)
@@ -156,7 +153,7 @@ impl Proving<'_> {
     /// Calls the agent: its runtime is invited, or media of our own are opened first.
     fn call_agent(&mut self, cx: &mut Cx<'_>) -> ProofProgress {
         if self.bridge.is_local() {
-            bot::open_media(&self.bridge, cx);
+            bot::open_media(self.bridge, cx);
             return ProofProgress::Nothing;
         }
         ProofProgress::BeginsRuntime
@@ -204,7 +201,7 @@ impl Proving<'_> {
             self.bridge.is_echo() || bot.is_some_and(|bot| bot.chain.is_builtin_next());
         let status = if answers_at_once { 183 } else { 180 };
         let delivery = Delivery::UntilPrack { rseq: None };
-        bot::ring(&mut self.bridge, cx, self.ids, status, delivery)
+        bot::ring(self.bridge, cx, self.ids, status, delivery)
     }
 
     /// Sends one OPTIONS inside the early dialog to the source of the INVITE. It is sent once: without an answer it decides nothing.
@@ -251,7 +248,7 @@ impl Proving<'_> {
             return ProofProgress::Ends(Reason::UnprovenSource);
         }
         cx.endpoint.acknowledged(server);
-        match reoffer::on_no_ack(&mut self.bridge, cx, server) {
+        match reoffer::on_no_ack(self.bridge, cx, server) {
             true => ProofProgress::Ends(Reason::UnprovenSource),
             false => ProofProgress::Nothing,
         }

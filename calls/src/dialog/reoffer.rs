@@ -139,7 +139,7 @@ pub(crate) fn on_reinvite(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffe
         refuse_for_now(cx, server, status);
         return false;
     }
-    if !may_offer(&relaying.bridge, cx, id, of.fork, server, of.joining) {
+    if !may_offer(relaying.bridge, cx, id, of.fork, server, of.joining) {
         return false;
     }
 
@@ -158,7 +158,7 @@ pub(crate) fn on_update(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<
         return false;
     }
     let offers = has_sdp(message);
-    if offers && !may_offer(&relaying.bridge, cx, id, fork, server, of.joining) {
+    if offers && !may_offer(relaying.bridge, cx, id, fork, server, of.joining) {
         return false;
     }
 
@@ -221,7 +221,7 @@ pub(crate) fn on_reinvite_answer(
     if message.status() >= 300 {
         relaying.bridge.legs.fail_successor(server);
         relaying.answer(cx, pending, server, message);
-        let lost = in_dialog::lost_by(&relaying.bridge, pending, message.status());
+        let lost = in_dialog::lost_by(relaying.bridge, pending, message.status());
         return lost.map_or(Ok(ReofferProgress::Nothing), Err);
     }
     if let Some(leg) = relaying.bridge.legs.sip_mut(pending.leg) {
@@ -396,7 +396,7 @@ pub(crate) fn on_ack(
         None => local_media::take_late_answer(relaying, cx, message),
     };
 
-    let begins = confirmed(&mut relaying.bridge, cx, id, ack.server);
+    let begins = confirmed(relaying.bridge, cx, id, ack.server);
     AckProgress {
         begins,
         // Inside a call our media go on as they were: the peer may have refused the audio for a while.

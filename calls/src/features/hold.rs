@@ -270,7 +270,8 @@ impl HoldMachine {
         let change = self.change.as_deref()?;
         let offer = match change.step {
             HoldStep::Agent => rewritten(heard, towards(change.wanted)),
-            HoldStep::Undo(_) => rewritten(heard, towards(!change.wanted)),
+            // What both sides have so far. It isn't the opposite of what is wanted where media are only given back (`restore`).
+            HoldStep::Undo(_) => rewritten(heard, towards(change.held)),
             HoldStep::Follow if change.held => rewritten(heard, towards(true)),
             HoldStep::Follow => heard.to_vec(),
             HoldStep::Caller if change.wanted => {

@@ -129,7 +129,7 @@ pub(crate) fn provisional(
     };
     match early.begins {
         Some(dialog) => begin_fork(
-            &mut relaying.bridge,
+            relaying.bridge,
             cx,
             relaying.ids.slot,
             early.fork,
@@ -157,7 +157,7 @@ pub(crate) fn end_early_dialog(
     fork: u8,
     bye: &Message<'_>,
 ) -> bool {
-    if !has_another_fork(&relaying.bridge, fork) {
+    if !has_another_fork(relaying.bridge, fork) {
         return false;
     }
 

@@ -437,7 +437,7 @@ pub(crate) fn ring_for_bot(
     };
 
     let delivery = incoming.relay.delivery(None);
-    match ring(&mut relaying.bridge, cx, relaying.ids, 180, delivery) {
+    match ring(relaying.bridge, cx, relaying.ids, 180, delivery) {
         true => Ok(()),
         false => Err(Reason::BadRequest.into()),
     }

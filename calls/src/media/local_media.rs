@@ -248,7 +248,7 @@ pub(crate) fn local_sdp(
     relaying: &mut Relay<'_>,
     message: &Message<'_>,
 ) -> Result<LocalSdp, UnacceptableBody> {
-    let (body, audio) = local_body(&mut relaying.bridge, message)?;
+    let (body, audio) = local_body(relaying.bridge, message)?;
     let body = relaying.bridge.held.crossing_sdp(&body).into_owned();
     Ok((body, audio))
 }
@@ -263,7 +263,7 @@ pub(crate) fn take_late_answer(
     if !media.is_some_and(|media| std::mem::take(&mut media.offered)) {
         return true;
     }
-    let audio = sdp::read_answer(&told_to_trunk(&relaying.bridge), message.body());
+    let audio = sdp::read_answer(&told_to_trunk(relaying.bridge), message.body());
     let is_answered = audio.is_some();
     update_media(relaying, cx, audio);
     is_answered
@@ -299,7 +299,7 @@ pub(crate) fn answer_with_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>) -> An
     };
 
     update_media(relaying, cx, audio);
-    if !begin_local_dialog(&mut relaying.bridge, cx, relaying.ids.slot) {
+    if !begin_local_dialog(relaying.bridge, cx, relaying.ids.slot) {
         return AnswerProgress::Refused(Reason::BadRequest.into());
     }
 

@@ -20,7 +20,7 @@ const CALLS: usize = 5_000;
 /// Calls from the fresh seed of one run.
 const FRESH_CALLS: usize = 3_000;
 /// Seeds that found a fault, and the fault.
-const FOUND: [(u64, &str); 3] = [
+const FOUND: [(u64, &str); 4] = [
     (
         620,
         "a callee was left on the line where its bot couldn't be reached during a transfer",
@@ -32,6 +32,10 @@ const FOUND: [(u64, &str); 3] = [
     (
         10_396_599_265_078_739_191,
         "a bot that had closed before the ACK was given the call at that",
+    ),
+    (
+        17_907_620_783_953_939_096,
+        "a runtime was put on hold since its caller refused to have its media back",
     ),
 ];
 

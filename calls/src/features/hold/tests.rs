@@ -293,3 +293,20 @@ fn a_side_with_an_obsolete_sdp_gets_the_other_ones_held_or_not() {
         assert_eq!(offer(&hold), Some((Agent, direction)), "{case}");
     }
 }
+
+#[test]
+fn what_a_caller_refuses_to_have_back_holds_nobody() {
+    for (is_held, direction) in [(false, Direction::SendRecv), (true, Direction::SendOnly)] {
+        let mut hold = HoldMachine::default();
+        if is_held {
+            let _ = hold.begin(true, NOW);
+            let _ = answer(&mut hold, Ok(Some(AGENT)));
+            let _ = answer(&mut hold, Ok(Some(CALLER)));
+        }
+
+        let _ = hold.restore(LegRole::Trunk, NOW);
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        let _ = answer(&mut hold, Err(500));
+        assert_eq!(offer(&hold), Some((LegRole::Agent, direction)), "{is_held}");
+    }
+}

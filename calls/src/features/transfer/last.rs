@@ -14,14 +14,8 @@ use crate::parts::refusal::Reason;
 use crate::trust::digest_answers::DigestAnswers;
 
 /// The last transfer of a call, under way or settled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LastTransfer(pub(super) Option<Box<Transfer>>);
-
-impl Default for LastTransfer {
-    fn default() -> Self {
-        Self(None)
-    }
-}
 
 impl LastTransfer {
     /// Begins a transfer after the last one has settled.

@@ -106,7 +106,7 @@ impl LastTransfer {
         let at = (ChallengedRequest::InDialog(dialog), destination);
         let answered = match &trunk.credentials {
             Some(held) => {
-                challenge_answer::answer(&held, cx, digest_answers, message, &challenged, at)
+                challenge_answer::answer(held, cx, digest_answers, message, &challenged, at)
             }
             None => Err(Unanswerable::NoPair),
         };

@@ -136,7 +136,7 @@ impl PeerPlan {
     ) -> bool {
         let answered = match self.credentials_at(destination) {
             Some(held) => challenge_answer::answer(
-                &held,
+                held,
                 cx,
                 digest_answers,
                 message,
