@@ -1,17 +1,25 @@
 //! The back-to-back user agent, pure: messages, time and results of effects go in, transmits and effects come out. It has no socket, store or clock.
 //!
-//! [`Calls`] holds the calls of one shard and brings each input to its call (`shard`). A new INVITE goes through [`inbound::admission`] and `shard::setup`. A
-//! call (`call`) gives its input to the feature that it is for: each feature works on its own state and on the legs, and returns what follows for
-//! the call.
+//! [`Calls`] holds the calls of one shard and brings each input to its call. A call gives its input to the feature that it is for: each feature works on
+//! its own state and on the legs, and returns what follows for the call.
 //!
-//! - Legs: `leg` is one, `bridge` the two that are connected, `crossing` the table of what passes between them. `relay`, `reoffer`, `answer`,
-//!   `in_dialog` and `provisional_relay` pass it; `request_queue` and `exchange` keep our own offers from meeting a peer's.
-//! - INVITEs of ours: `dial` says what one is for, `invite_client` tries its targets, `dialing` and `calling` say what comes of it.
-//! - Features: [`features::hold`], [`features::transfer`], `join`, `session`, `replaces`, `bot`, `builtin`, `local_media`, [`media::verification`], `source_trust`. Where a
-//!   feature is a state machine (`hold`), another module gives it its inputs and carries out its steps (`holding`).
-//! - The caller: `credentials` says whose challenge is answered with what, `dialog_proof` what a call by address owes, `traced` by which identities
-//!   a trace knows a leg, `call_end` how the record has an end.
-//! - Beside calls: [`registrar`] for PBXs that register, [`peers`] for OPTIONS and our own registrations with carriers.
+//! The folders are rooms, from top to bottom; an import only goes down, and never from one feature to another (`tests/invariants/rooms.rs`). A type's
+//! methods stand in its room: what a room above does to it is a function, so that each call of it names its module.
+//!
+//! - `shard`: inputs of the engine, and the call that each is for. A new INVITE goes through [`inbound::admission`] and `shard::setup`.
+//! - `call`: one call as data, and the one place that knows all features.
+//! - [`inbound`]: the caller's INVITE from its arrival to its final answer.
+//! - [`features`]: [`hold`](features::hold), [`join`](features::join), `replaces`, [`transfer`](features::transfer).
+//! - `session`: refreshes (RFC 4028), and probes of silent peers.
+//! - `dialog`: re-INVITE, UPDATE and other requests inside a call, challenges to ours, trust in their sources.
+//! - [`dial`]: the call to a runtime, a callee or a destination, and what its outcome means.
+//! - [`media`]: media of our own: bots, the built-in agent, the echo, spoken codes.
+//! - `leg`: one peer, the bridge between two, requests of ours in their dialogs, and what crosses between them (`leg::relay`, by the table
+//!   `parts::crossing`).
+//! - [`invite`]: INVITEs of ours, target by target.
+//! - [`core`]: what the calls of a shard share, effects, live calls, ACKs and next hops.
+//! - [`peers`], [`registrar`]: OPTIONS and our registrations with carriers; PBXs that register.
+//! - [`flow`]: the machine of the built-in agent. [`limits`], [`trust`], [`parts`]: what stands alone.
 
 #![warn(missing_docs)]
 

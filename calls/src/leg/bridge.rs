@@ -401,11 +401,7 @@ impl Bridge {
     }
 
     /// Takes the first request whose turn has come.
-    pub(crate) fn next_turn(
-        &mut self,
-        cx: &Cx<'_>,
-        joining: JoinPhase,
-    ) -> Option<NextRequest<RequestKind>> {
+    pub(crate) fn next_turn(&mut self, cx: &Cx<'_>, joining: JoinPhase) -> Option<NextRequest> {
         let longest = cx.core.config.dead_peer;
         let exchange = self.exchange(joining);
         let may_hold = self.status() == CallStatus::Up && joining == JoinPhase::Idle;

@@ -1,47 +1,41 @@
 //! Our requests inside a call that wait for their turn: no offer may be sent while another is open (RFC 3261 §14.1), and a peer may have
 //! asked for a pause. Only the kind of request waits, once each; its content is made when its turn comes.
 //!
-//! Knows neither requests nor dialogs. INFO, PRACK and others that need no turn aren't queued.
+//! Knows no dialogs. INFO, PRACK and others that need no turn aren't queued.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::own_request::RequestKind;
+
 /// Next request in the queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NextRequest<A> {
+pub(crate) enum NextRequest {
     /// It may be sent now.
-    Send(A),
+    Send(RequestKind),
     /// It has exceeded its deadline.
-    TooLate(A),
+    TooLate(RequestKind),
 }
 
 #[derive(Debug)]
-struct Waiting<A> {
-    ask: A,
+struct Waiting {
+    ask: RequestKind,
     /// Earliest time at which the request may be sent.
     from: Moment,
     /// Time at which the request is given up; `None`: it waits until it is sent or withdrawn.
     until: Option<Moment>,
 }
 
-/// Queue of requests, the oldest first. A request that may not be sent yet doesn't hold up those after it.
-#[derive(Debug)]
-pub(crate) struct RequestQueue<A> {
-    waiting: Vec<Waiting<A>>,
+/// Queue of requests, the oldest first. RequestKind request that may not be sent yet doesn't hold up those after it.
+#[derive(Debug, Default)]
+pub(crate) struct RequestQueue {
+    waiting: Vec<Waiting>,
 }
 
-impl<A> Default for RequestQueue<A> {
-    fn default() -> Self {
-        Self {
-            waiting: Vec::new(),
-        }
-    }
-}
-
-impl<A: Copy + Eq> RequestQueue<A> {
+impl RequestQueue {
     /// Queues `ask` from `from` on, at the end; it keeps its place if it is queued already.
-    pub(crate) fn push(&mut self, ask: A, from: Moment, until: Option<Moment>) {
+    pub(crate) fn push(&mut self, ask: RequestKind, from: Moment, until: Option<Moment>) {
         let before = self.waiting.iter_mut().find(|waiting| waiting.ask == ask);
         match before {
             Some(waiting) => (waiting.from, waiting.until) = (from, until),
@@ -50,7 +44,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
     }
 
     /// Removes a request that isn't needed any more.
-    pub(crate) fn withdraw(&mut self, ask: A) {
+    pub(crate) fn withdraw(&mut self, ask: RequestKind) {
         self.waiting.retain(|waiting| waiting.ask != ask);
         self.free();
     }
@@ -65,7 +59,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
     }
 
     /// Returns whether `ask` is queued.
-    pub(crate) fn has(&self, ask: A) -> bool {
+    pub(crate) fn has(&self, ask: RequestKind) -> bool {
         self.waiting.iter().any(|waiting| waiting.ask == ask)
     }
 
@@ -73,12 +67,12 @@ impl<A: Copy + Eq> RequestQueue<A> {
     pub(crate) fn poll(
         &mut self,
         now: Moment,
-        may_go: impl Fn(A) -> bool,
-    ) -> Option<NextRequest<A>> {
-        let turn = |waiting: &Waiting<A>| {
+        may_go: impl Fn(RequestKind) -> bool,
+    ) -> Option<NextRequest> {
+        let turn = |waiting: &Waiting| {
             let is_late = |until| waiting.from.max(now) >= until;
             match waiting.until.is_some_and(is_late) {
-                // A pause beyond the deadline gives the request up at once: waiting it out would change nothing.
+                // RequestKind pause beyond the deadline gives the request up at once: waiting it out would change nothing.
                 true => Some(NextRequest::TooLate(waiting.ask)),
                 false if waiting.from <= now && may_go(waiting.ask) => {
                     Some(NextRequest::Send(waiting.ask))
@@ -113,42 +107,44 @@ impl<A: Copy + Eq> RequestQueue<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::ids::LegId;
 
+    const REFRESH: RequestKind = RequestKind::Refresh(LegId::FIRST);
     const START: Moment = Moment::from_secs(1_790_000_000);
 
     fn after(seconds: u64) -> Moment {
         START + Duration::from_secs(seconds)
     }
 
-    fn seconds(queue: &RequestQueue<&str>, now: Moment) -> Option<u64> {
+    fn seconds(queue: &RequestQueue, now: Moment) -> Option<u64> {
         queue.next_after(now).map(|left| left.as_secs())
     }
 
     #[test]
     fn requests_take_their_turns_in_their_order() {
         let mut queue = RequestQueue::default();
-        queue.push("refresh", START, None);
-        queue.push("hold", START, Some(after(30)));
-        queue.push("join", after(4), Some(after(60)));
-        queue.push("refresh", START, None);
+        queue.push(REFRESH, START, None);
+        queue.push(RequestKind::Hold, START, Some(after(30)));
+        queue.push(RequestKind::Join, after(4), Some(after(60)));
+        queue.push(REFRESH, START, None);
         assert!(!queue.is_empty());
         let all = |_| true;
         let none = |_| false;
 
         assert_eq!(queue.poll(START, none), None, "another offer is open");
-        let but_refresh = |ask| ask != "refresh";
+        let but_refresh = |ask| ask != REFRESH;
         assert_eq!(
             queue.poll(START, but_refresh),
-            Some(NextRequest::Send("hold"))
+            Some(NextRequest::Send(RequestKind::Hold))
         );
-        assert_eq!(queue.poll(START, all), Some(NextRequest::Send("refresh")));
+        assert_eq!(queue.poll(START, all), Some(NextRequest::Send(REFRESH)));
         assert_eq!(queue.poll(START, all), None, "the last one has to pause");
         assert_eq!(seconds(&queue, START), Some(4));
         assert_eq!(queue.poll(after(4), none), None);
         assert_eq!(seconds(&queue, after(4)), Some(56), "it is given up then");
         assert_eq!(
             queue.poll(after(60), all),
-            Some(NextRequest::TooLate("join"))
+            Some(NextRequest::TooLate(RequestKind::Join))
         );
         assert!(queue.is_empty());
         assert_eq!(queue.waiting.capacity(), 0, "most calls have no requests");
@@ -158,26 +154,26 @@ mod tests {
     #[test]
     fn a_pause_beyond_its_time_gives_a_request_up_at_once() {
         let mut queue = RequestQueue::default();
-        queue.push("hold", after(31), Some(after(30)));
+        queue.push(RequestKind::Hold, after(31), Some(after(30)));
         assert_eq!(
             queue.poll(START, |_| true),
-            Some(NextRequest::TooLate("hold"))
+            Some(NextRequest::TooLate(RequestKind::Hold))
         );
     }
 
     #[test]
     fn what_is_withdrawn_is_not_sent() {
         let mut queue = RequestQueue::default();
-        for ask in ["hold", "refresh"] {
+        for ask in [RequestKind::Hold, REFRESH] {
             queue.push(ask, START, None);
         }
-        queue.withdraw("hold");
-        assert!(!queue.has("hold") && queue.has("refresh"));
+        queue.withdraw(RequestKind::Hold);
+        assert!(!queue.has(RequestKind::Hold) && queue.has(REFRESH));
         assert_eq!(
             queue.poll(START, |_| true),
-            Some(NextRequest::Send("refresh"))
+            Some(NextRequest::Send(REFRESH))
         );
-        queue.push("hold", START, None);
+        queue.push(RequestKind::Hold, START, None);
         queue.clear();
         assert_eq!(queue.poll(START, |_| true), None);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Requests {
     /// Requests that wait for their answers. Most calls that are up have none, and keep no room for any.
     pending: Vec<Pending>,
     /// Requests that wait for their turn.
-    queue: RequestQueue<RequestKind>,
+    queue: RequestQueue,
     /// Runs until the queue may have a request to send or to give up (`set_turn`).
     turn: Option<TimerId>,
     /// Runs while a re-INVITE of ours waits for its final answer.
@@ -290,7 +290,7 @@ impl Requests {
         &mut self,
         now: Moment,
         may_go: impl Fn(RequestKind) -> bool,
-    ) -> Option<NextRequest<RequestKind>> {
+    ) -> Option<NextRequest> {
         self.queue.poll(now, may_go)
     }
 

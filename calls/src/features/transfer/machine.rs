@@ -7,8 +7,7 @@
 //! and hung up on unless it shows that it has the caller (FreeSWITCH has given it back). If the PBX couldn't reach the destination at all
 //! (404, 484, 604), or Asterisk says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
 //!
-//! Knows neither the call nor its legs (`transferring` does): it gets events and returns steps. `R` is the route by which the daemon calls the
-//! destination.
+//! Knows neither the call nor its legs (the modules beside it do): it gets events and returns steps.
 
 use std::time::Duration;
 

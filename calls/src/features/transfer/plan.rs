@@ -48,7 +48,7 @@ pub const fn method_in_force(
     }
 }
 
-/// Ways that one transfer may take. `R` is the route by which the daemon calls the destination.
+/// Ways that one transfer may take.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The way that is tried first.
