@@ -31,7 +31,8 @@ impl Dialler {
     pub fn new(
         server: SocketAddrV4,
         number: &str,
-        (user, password): (&str, &str),
+        user: &str,
+        password: &str,
         media: SocketAddrV4,
     ) -> io::Result<Self> {
         let socket = UdpSocket::bind((*media.ip(), 0))?;

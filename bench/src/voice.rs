@@ -149,7 +149,8 @@ impl VoiceLoad {
     /// The kernel offers no poll.
     pub fn new(
         voices: Voices,
-        (listener, identity): (std::net::TcpListener, Identity),
+        listener: std::net::TcpListener,
+        identity: Identity,
         rtp: UdpSocket,
         new: mpsc::Receiver<(usize, SocketAddrV4)>,
     ) -> io::Result<Self> {

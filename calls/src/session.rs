@@ -237,7 +237,7 @@ fn refresh_refused(
     };
     let (timer, means) = (session.timer, peer.means());
     let liveness = &mut session.liveness;
-    match liveness.refuse((question, status), timer, means, cx.now) {
+    match liveness.refuse(question, status, timer, means, cx.now) {
         ProbeRefusal::Waits => active.watch(cx),
         ProbeRefusal::OtherMethod => {
             // At once: after a slow answer the session may expire before a later try.

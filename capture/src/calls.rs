@@ -382,7 +382,7 @@ impl Open {
         for (captured, leg) in self.messages {
             let message = Message::parse(&captured.octets);
             let far = self.legs.get(leg).map_or(Role::Caller, |(_, far)| *far);
-            let (from, to) = roles.of((leg, far), &captured, &message);
+            let (from, to) = roles.of(leg, far, &captured, &message);
 
             if call.entries.is_empty() {
                 call.title = title(&message);
@@ -423,7 +423,8 @@ struct Roles {
 impl Roles {
     fn of(
         &mut self,
-        (leg, far): (usize, Role),
+        leg: usize,
+        far: Role,
         captured: &Captured,
         message: &Message,
     ) -> (Role, Role) {

@@ -113,7 +113,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     };
 
     let whole = dialled.e164.as_ref().map_or(&*digits, E164::digits);
-    if let Some((number, differs)) = alike((&digits, is_global), whole, org) {
+    if let Some((number, differs)) = alike(&digits, is_global, whole, org) {
         let (agent, agent_name) = holder(&number, org);
         near.push(NearMiss::Number {
             dialled: dialled.raw.to_string(),
@@ -134,7 +134,8 @@ fn holder(number: &E164, org: &Org) -> (Option<Uuid>, Option<Box<str>>) {
 
 /// Returns the org's number most similar to the dialled digits, and the difference. `digits` are as dialled; `whole` is the number as read.
 fn alike(
-    (digits, is_global): (&str, bool),
+    digits: &str,
+    is_global: bool,
     whole: &str,
     org: &Org,
 ) -> Option<(E164, NumberDifference)> {

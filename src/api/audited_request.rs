@@ -91,11 +91,7 @@ fn resource(route: &str, path: &str) -> Option<(&'static str, Option<Uuid>)> {
 }
 
 /// Audit scope of a request that may change something.
-pub(super) fn acting(
-    api: &Api,
-    parts: &Parts,
-    (route, request_id): (&str, &str),
-) -> Option<Acting> {
+pub(super) fn acting(api: &Api, parts: &Parts, route: &str, request_id: &str) -> Option<Acting> {
     if parts.method.is_safe() || parts.method == Method::TRACE {
         return None;
     }

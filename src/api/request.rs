@@ -61,7 +61,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         ApiError::bad(format!("{name}: is given more than once")).into_response()
     } else {
         let (parts, body) = request.into_parts();
-        let acting = audited_request::acting(&api, &parts, (&route, &id));
+        let acting = audited_request::acting(&api, &parts, &route, &id);
         let work = next.run(Request::from_parts(parts, body));
         audited_request::run_audited(&api, acting, work.instrument(span.clone())).await
     };

@@ -166,7 +166,7 @@ impl Command {
                 api_keys,
                 yes,
                 output,
-            } => retire(&store, &kid, (api_keys, yes), output).await?,
+            } => retire(&store, &kid, api_keys, yes, output).await?,
             Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
 
             Self::RetireSealing { output } => {
@@ -223,7 +223,8 @@ fn signers(store: &Store) -> Vec<SignerView> {
 async fn retire(
     store: &Store,
     kid: &str,
-    (api_keys, yes): (bool, bool),
+    api_keys: bool,
+    yes: bool,
     output: Output,
 ) -> Result<(), Failure> {
     if api_keys && !yes {

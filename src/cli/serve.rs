@@ -199,8 +199,8 @@ async fn serve(
     let upkeep = tokio::spawn(upkeep.run());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
 
-    let sending = (&config.webhooks, receivers);
-    let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
+    let (sending, node) = (&config.webhooks, recording.run.node);
+    let sender = WebhookSender::new(store.clone(), sending, receivers, node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
     let erasing = ErasureTask::start(store.clone(), engine.handle(), recording.journal.clone());

@@ -129,11 +129,7 @@ impl OfflineCore {
         Self {
             endpoint,
             calls: Calls::new(core),
-            registrar: Registrar::new(
-                Arc::new(registrar_config(config)),
-                (nonces, window),
-                bindings,
-            ),
+            registrar: Registrar::new(Arc::new(registrar_config(config)), nonces, window, bindings),
             live,
             view,
             any_host,

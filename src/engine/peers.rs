@@ -107,7 +107,8 @@ impl PeerWatch {
         calls: &trunkline_calls::Config,
         nonces: &Arc<Nonces>,
         sip_hosts: Vec<String>,
-        (resolver, inbox): (Resolver, Inbox),
+        resolver: Resolver,
+        inbox: Inbox,
     ) -> Self {
         let sip = &deps.config.sip;
         let health = Health::shared();
@@ -116,8 +117,10 @@ impl PeerWatch {
             deps.runtime.spawn(watch(
                 Arc::downgrade(&deps.directory),
                 Arc::clone(&health),
-                (resolver, inbox.clone()),
-                (Arc::clone(&calls.default_runtime), interval),
+                resolver,
+                inbox.clone(),
+                Arc::clone(&calls.default_runtime),
+                interval,
             ));
         }
 
@@ -161,11 +164,9 @@ impl PeerWatch {
         Peers::new(
             Arc::clone(&self.config),
             names,
-            (
-                Arc::clone(&self.health),
-                Arc::clone(&self.registrations),
-                bindings,
-            ),
+            Arc::clone(&self.health),
+            Arc::clone(&self.registrations),
+            bindings,
             now,
         )
     }
@@ -175,8 +176,10 @@ impl PeerWatch {
 async fn watch(
     directory: Weak<Directory>,
     health: Arc<Health>,
-    (resolver, inbox): (Resolver, Inbox),
-    (default, interval): (Arc<Runtime>, Duration),
+    resolver: Resolver,
+    inbox: Inbox,
+    default: Arc<Runtime>,
+    interval: Duration,
 ) {
     let mut turns = tokio::time::interval(interval);
     let mut rechecks = tokio::time::interval(RECHECK_DELAY);
@@ -242,13 +245,15 @@ fn probed(view: &View, default: &Runtime) -> Probed {
         runtimes.sort_unstable_by_key(|(agent, _)| **agent);
         let runtimes = runtimes.into_iter();
         trunks
-            .chain(runtimes.flat_map(|(agent, runtime)| {
-                runtime_uris(runtime, (*agent, *id), org.namer(*agent))
-            }))
+            .chain(
+                runtimes.flat_map(|(agent, runtime)| {
+                    runtime_uris(runtime, *agent, *id, org.namer(*agent))
+                }),
+            )
             .collect()
     });
 
-    let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), Namer::Operator).collect();
+    let default = runtime_uris(default, Uuid::nil(), Uuid::nil(), Namer::Operator).collect();
     take_in_turn(std::iter::once(default).chain(named).collect())
 }
 
@@ -268,7 +273,8 @@ fn trunk_uri(way: &OutboundRoute) -> Option<Box<str>> {
 /// SIP URIs of a runtime and its fallbacks. The bots among them aren't probed: opening a WebSocket would begin a conversation.
 fn runtime_uris(
     runtime: &Runtime,
-    (agent, org): (Uuid, Uuid),
+    agent: Uuid,
+    org: Uuid,
     namer: Namer,
 ) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
     runtime.sip_uris().filter_map(move |uri| {

@@ -203,11 +203,7 @@ pub(crate) struct WantedSound {
 }
 
 impl Prompts {
-    pub(crate) fn new(
-        media: Media,
-        (store, speech): (Store, SpeechMaker),
-        runtime: Handle,
-    ) -> Self {
+    pub(crate) fn new(media: Media, store: Store, speech: SpeechMaker, runtime: Handle) -> Self {
         let bundled = Bundled::ALL.map(|(_, prompt)| {
             let audio = match prompt {
                 Bundled::Welcome => spoken::WELCOME,

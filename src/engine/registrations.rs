@@ -77,8 +77,8 @@ pub(crate) fn note(change: &BindingChange, event_sink: &EventSink, now: Moment) 
             NewEvent::trunk_registered(&pbx, clock::on_wall(now))
         }
         BindingChangeKind::Lost(loss) => {
-            note_lost((*org, *trunk), *loss);
-            NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
+            note_lost(*org, *trunk, *loss);
+            NewEvent::trunk_lost(*org, *trunk, *loss, clock::on_wall(now))
         }
     };
 
@@ -86,7 +86,7 @@ pub(crate) fn note(change: &BindingChange, event_sink: &EventSink, now: Moment) 
 }
 
 /// Logs and counts that a trunk has lost its registration.
-pub(super) fn note_lost((org, trunk): (Uuid, Uuid), loss: BindingLoss) {
+pub(super) fn note_lost(org: Uuid, trunk: Uuid, loss: BindingLoss) {
     let why = loss.as_str();
     tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
     metrics::registration_change(why);

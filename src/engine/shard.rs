@@ -440,13 +440,13 @@ impl Shard {
                 slot, asked, done, ..
             } => {
                 let view = self.directory.load();
-                answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
+                answer(done, calls.verify(endpoint, &view, slot, &asked, now));
             }
 
             // Answered by the effect runner, once the call's first fact is on disk.
             Input::Place(request) => {
                 let view = self.directory.load();
-                let place = |slot, order: &_| calls.place(endpoint, &view, (slot, order), now);
+                let place = |slot, order: &_| calls.place(endpoint, &view, slot, order, now);
                 self.effect_runner.promised.extend(request.begin(place));
             }
             Input::Transfer { call, ask, done } => {

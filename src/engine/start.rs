@@ -112,9 +112,15 @@ impl Engine {
         let bindings = keep_registrations(&deps, &router, &effect_runner.event_sink);
         // The first shard sends all probes and all registrations with carriers.
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
-        let ways = (probing, router.shards()[0].clone());
         let hosts = advertised(&deps.config, &bound.addresses);
-        let watched = PeerWatch::start(&deps, &calls, &nonces, hosts, ways);
+        let watched = PeerWatch::start(
+            &deps,
+            &calls,
+            &nonces,
+            hosts,
+            probing,
+            router.shards()[0].clone(),
+        );
 
         let (limits, outbound_limits) = limits(&deps);
         let shared = Shared {
@@ -170,7 +176,8 @@ fn effect_runner(
         streams,
         prompts: Prompts::new(
             media.clone(),
-            (deps.store.clone(), deps.speech.clone()),
+            deps.store.clone(),
+            deps.speech.clone(),
             runtime.clone(),
         ),
         media,
@@ -226,7 +233,8 @@ fn keep_registrations(
         &bindings,
         &deps.directory,
         deps.store.clone(),
-        (deps.node, sip.node_lease),
+        deps.node,
+        sip.node_lease,
         deps.lapses.clone(),
     );
     deps.runtime.spawn(keeper.run());
@@ -436,7 +444,8 @@ impl Shared {
             calls: Calls::new(core),
             registrar: Registrar::new(
                 Arc::clone(&self.registrar),
-                (Arc::clone(&self.nonces), Arc::clone(&self.window)),
+                Arc::clone(&self.nonces),
+                Arc::clone(&self.window),
                 Arc::clone(&self.bindings),
             ),
             peers: self.watched.peers(
@@ -546,8 +555,9 @@ fn start_streams(
     };
     // Streams belong to the common runtime: a connection carries messages for any shard.
     let _inside = deps.runtime.enter();
-    let settings = (settings, Arc::clone(&deps.security));
-    tcp::TcpListeners::start(listeners, settings, Streams(router.clone()), clock::now)
+    let security = Arc::clone(&deps.security);
+    let sink = Streams(router.clone());
+    tcp::TcpListeners::start(listeners, settings, security, sink, clock::now)
 }
 
 /// Delivers messages from streams to the shard of their slot.

@@ -49,7 +49,8 @@ impl RegistrationKeeper {
         bindings: &Arc<Bindings>,
         directory: &Arc<Directory>,
         store: Store,
-        (node, grace): (u8, Duration),
+        node: u8,
+        grace: Duration,
         lapses: watch::Receiver<u64>,
     ) -> Self {
         Self {
@@ -182,8 +183,8 @@ impl RegistrationKeeper {
         let pair = |user: &str| pair(view, user, clock::wall_time());
         bindings.take_over(&on_timers(taken.kept), pair, clock::now());
 
-        for lost in taken.lost {
-            registrations::note_lost(lost, BindingLoss::NodeLost);
+        for (org, trunk) in taken.lost {
+            registrations::note_lost(org, trunk, BindingLoss::NodeLost);
         }
 
         Ok(())

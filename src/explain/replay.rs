@@ -69,7 +69,8 @@ pub struct MovedView {
 pub fn replay(
     mut calls: Vec<Recorded>,
     most: u32,
-    (from, until): (Moment, Moment),
+    from: Moment,
+    until: Moment,
     org: &Org,
 ) -> ReplayView {
     let complete = calls.len() <= most as usize;
@@ -245,9 +246,8 @@ mod tests {
         }
     }
 
-    fn period() -> (Moment, Moment) {
-        (Moment::from_secs(0), Moment::from_secs(1_000))
-    }
+    const FROM: Moment = Moment::from_secs(0);
+    const UNTIL: Moment = Moment::from_secs(1_000);
 
     fn change(id: u128) -> AgentChange {
         AgentChange {
@@ -266,7 +266,7 @@ mod tests {
             recorded(2, 20, 5, "+493012345678", &org),
             recorded(1, 10, 5, "nobody", &org),
         ];
-        let view = replay(calls, 10, period(), &org);
+        let view = replay(calls, 10, FROM, UNTIL, &org);
         assert_eq!((view.calls, view.elsewhere, view.complete), (2, 0, true));
     }
 
@@ -278,7 +278,7 @@ mod tests {
         let moved = |change: &Change| {
             let changed = change.apply(&org).expect("a sound change");
             let calls = vec![assigned.clone(), national.clone()];
-            let view = replay(calls, 10, period(), &changed);
+            let view = replay(calls, 10, FROM, UNTIL, &changed);
             let ids: Vec<u128> = view
                 .items
                 .iter()
@@ -376,7 +376,7 @@ mod tests {
         };
 
         let limited = limited.apply(&org).expect("a sound change");
-        let view = replay(calls(), 10, period(), &limited);
+        let view = replay(calls(), 10, FROM, UNTIL, &limited);
         let moved: Vec<_> = view
             .items
             .iter()
@@ -388,7 +388,7 @@ mod tests {
         };
         assert_eq!(moved, [(2, busy)]);
 
-        let cut = replay(calls(), 2, period(), &limited);
+        let cut = replay(calls(), 2, FROM, UNTIL, &limited);
         assert_eq!((cut.calls, cut.elsewhere, cut.complete), (2, 0, false));
     }
 }

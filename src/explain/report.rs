@@ -51,17 +51,18 @@ pub struct Report {
 pub async fn of_trunk(
     store: &Store,
     org: Uuid,
-    (endpoint, realm): (&str, &str),
+    endpoint: &str,
+    realm: &str,
     now: Moment,
 ) -> Result<Report, Error> {
     let trunk = store
         .read(move |tx| inbound_trunks::of_org(tx, org))
         .await?;
 
-    let ever = (Moment::from_secs(0), now);
+    let first = Moment::from_secs(0);
     let examined = Reason::Examined.code();
     let calls = store
-        .read(move |tx| explained::recorded(tx, org, ever, Some(examined), 1))
+        .read(move |tx| explained::recorded(tx, org, first, now, Some(examined), 1))
         .await?;
 
     let failures = store

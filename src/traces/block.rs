@@ -84,7 +84,9 @@ impl Open {
     /// Returns the block's messages, if some of them may be wanted.
     pub(super) fn records(&self, wanted: &BlockQuery<'_>) -> impl Iterator<Item = Record<'_>> {
         let holds = |key| self.places.iter().any(|place| place.key == key);
-        let touches = self.span.is_some_and(|span| wanted.touches(span, holds));
+        let touches = self
+            .span
+            .is_some_and(|(first, last)| wanted.touches(first, last, holds));
         let places = if touches { &self.places[..] } else { &[] };
         let places = places.iter().filter(|place| !place.is_gone);
         places.filter_map(|place| records(&self.octets[place.start..]).next())
@@ -200,7 +202,7 @@ impl BlockQuery<'_> {
         until: Moment::from_micros(u64::MAX),
     };
 
-    fn touches(&self, (first, last): (Moment, Moment), holds: impl Fn(u64) -> bool) -> bool {
+    fn touches(&self, first: Moment, last: Moment, holds: impl Fn(u64) -> bool) -> bool {
         first <= self.until
             && last >= self.from
             && self
@@ -251,7 +253,8 @@ impl Block {
 
     /// Returns true if it may have wanted messages.
     pub(super) fn touches(&self, wanted: &BlockQuery<'_>) -> bool {
-        wanted.touches(self.span, |key| self.keys.binary_search(&key).is_ok())
+        let (first, last) = self.span;
+        wanted.touches(first, last, |key| self.keys.binary_search(&key).is_ok())
     }
 
     /// Returns the block without the messages of these orgs; `None` if it has no others.

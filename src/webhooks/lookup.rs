@@ -58,19 +58,20 @@ impl Lookups {
             return Ok(loopback.map(|ip| SocketAddr::new(ip, port)).into());
         }
 
-        self.looked_up(holder, (host, port), resolve).await
+        self.looked_up(holder, host, port, resolve).await
     }
 
     async fn looked_up(
         &self,
         holder: Holder,
-        (host, port): (&str, u16),
+        host: &str,
+        port: u16,
         resolve: impl FnOnce(&str, u16) -> Answer + Copy + Send + 'static,
     ) -> io::Result<Arc<[SocketAddr]>> {
         let mut answer = loop {
             // Made first, so that no end between the look and the wait is missed.
             let ended = self.0.ended.notified();
-            match self.begun(holder, (host, port), resolve) {
+            match self.begun(holder, host, port, resolve) {
                 Some(answer) => break answer,
                 None => ended.await,
             }
@@ -85,7 +86,8 @@ impl Lookups {
     fn begun(
         &self,
         holder: Holder,
-        (host, port): (&str, u16),
+        host: &str,
+        port: u16,
         resolve: impl FnOnce(&str, u16) -> Answer + Send + 'static,
     ) -> Option<watch::Receiver<Answer>> {
         let name = (host.to_owned(), port);
@@ -161,7 +163,7 @@ mod tests {
                 let _ = held.lock().map(|held| held.recv());
                 None
             };
-            lookups.begun(holder, (&name, 443), hang).is_some()
+            lookups.begun(holder, &name, 443, hang).is_some()
         };
         let alone = |org: u128| Holder::alone(Uuid::from_u128(org));
         let of_partner = |org: u128| Holder {
@@ -194,7 +196,7 @@ mod tests {
             let found = |_: &str, port| Some([SocketAddr::from(([127, 0, 0, 1], port))].into());
             async move {
                 let honest = Holder::alone(Uuid::from_u128(99));
-                lookups.looked_up(honest, ("honest.test", 443), found).await
+                lookups.looked_up(honest, "honest.test", 443, found).await
             }
         });
         drop(release);

@@ -107,7 +107,8 @@ impl WebhookSender {
     /// Makes the sender of the node with this number. `roots` are trusted for TLS.
     pub fn new(
         store: Store,
-        (config, roots): (&config::Webhooks, RootCertStore),
+        config: &config::Webhooks,
+        roots: RootCertStore,
         node: u8,
         clock: fn() -> Moment,
     ) -> Self {

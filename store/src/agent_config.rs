@@ -38,7 +38,7 @@ pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<AgentConfig, Erro
     };
 
     let destinations =
-        destinations::of_agent(tx, (org, agent.id), &Narrow::default(), None, i64::MAX)?;
+        destinations::of_agent(tx, org, agent.id, &Narrow::default(), None, i64::MAX)?;
 
     Ok(AgentConfig {
         agent,

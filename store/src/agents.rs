@@ -212,7 +212,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Agent>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |agent: &Agent| Position {
+    LIST.page(tx, org, narrow, after, limit, |agent: &Agent| Position {
         at: agent.created_at,
         id: agent.id,
     })

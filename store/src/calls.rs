@@ -88,7 +88,8 @@ fn page(
     tx: &mut Tx,
     org: Uuid,
     filter: &CallFilter,
-    (after, limit): (Position, u32),
+    after: Position,
+    limit: u32,
 ) -> Result<Page<Call>, Error> {
     let (items, total) = match filter.is_unrestricted() {
         true => (
@@ -211,8 +212,7 @@ pub fn list(
     limit: u32,
 ) -> Result<Page<Call>, Error> {
     tx.snapshot()?;
-    let place = (after.unwrap_or(Position::START), limit);
-    page(tx, org, filter, place)
+    page(tx, org, filter, after.unwrap_or(Position::START), limit)
 }
 
 impl Store {

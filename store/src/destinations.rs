@@ -97,7 +97,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Destination>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |row: &Destination| {
+    LIST.page(tx, org, narrow, after, limit, |row: &Destination| {
         Position {
             at: row.created_at,
             id: row.id,
@@ -176,7 +176,7 @@ pub fn page_of_agent(
 ) -> Result<Page<Destination>, Error> {
     tx.snapshot()?;
     let most = i64::from(limit) + 1;
-    let items = of_agent(tx, (org, agent), narrow, after, most)?;
+    let items = of_agent(tx, org, agent, narrow, after, most)?;
 
     let sql = "SELECT COUNT(*) FROM agent_destinations
          JOIN destinations ON destinations.org_id = agent_destinations.org_id
@@ -266,7 +266,8 @@ pub fn unassign(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> R
 /// Returns an agent's destinations, newest first, filtered by type and name.
 pub(super) fn of_agent(
     tx: &mut Tx,
-    (org, agent): (Uuid, Uuid),
+    org: Uuid,
+    agent: Uuid,
     [kind, name]: &Narrow,
     after: Option<Position>,
     limit: i64,

@@ -174,7 +174,7 @@ impl NewEvent {
     }
 
     /// Creates the event of a trunk that has lost its last registration.
-    pub fn trunk_lost((org, trunk): (Uuid, Uuid), loss: BindingLoss, now: Moment) -> Self {
+    pub fn trunk_lost(org: Uuid, trunk: Uuid, loss: BindingLoss, now: Moment) -> Self {
         let data = json!({"trunk_id": trunk, "reason": loss.as_str()});
         Self::new(org, EventType::TrunkLost, &data, now)
     }

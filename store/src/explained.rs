@@ -78,7 +78,8 @@ pub fn of_call(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Explained, Error> {
 pub fn recorded(
     tx: &mut Tx,
     org: Uuid,
-    (from, until): (Moment, Moment),
+    from: Moment,
+    until: Moment,
     reason: Option<&str>,
     most: u32,
 ) -> Result<Vec<Recorded>, Error> {
@@ -98,7 +99,8 @@ pub fn of_call_id(
     tx: &mut Tx,
     org: Uuid,
     call_id: &str,
-    (from, until): (Moment, Moment),
+    from: Moment,
+    until: Moment,
 ) -> Result<Option<Recorded>, Error> {
     tx.one(
         "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls

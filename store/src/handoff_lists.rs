@@ -42,12 +42,7 @@ pub(super) fn list_name(reason: Option<Reason>, confirmed: Option<bool>) -> Stri
 }
 
 /// Adds a handoff to a list as its newest.
-pub(super) fn add(
-    tx: &mut Tx,
-    org: Uuid,
-    list: &str,
-    (handoff, at): (Uuid, i64),
-) -> Result<(), Error> {
+pub(super) fn add(tx: &mut Tx, org: Uuid, list: &str, handoff: Uuid, at: i64) -> Result<(), Error> {
     tx.run(
         "INSERT INTO handoff_lists (org_id, list, created_at, handoff_id, position)
          VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_lists WHERE org_id = $1 AND list = $2
@@ -123,7 +118,8 @@ pub(super) fn count(
     tx: &mut Tx,
     org: Uuid,
     list: &str,
-    (before, end): (i64, i64),
+    before: i64,
+    end: i64,
 ) -> Result<i64, Error> {
     let (count,): (i64,) = match list {
         ALL => tx.exactly_one(

@@ -385,11 +385,11 @@ fn append(
 
     let of_reasons = reasons.into_iter().map(Some);
     for reason in of_reasons.clone() {
-        handoff_lists::add(tx, org, &list_name(reason, None), (origin.id, at))?;
+        handoff_lists::add(tx, org, &list_name(reason, None), origin.id, at)?;
     }
     for reason in of_reasons.chain([None]) {
         let list = list_name(reason, Some(origin.confirmed));
-        handoff_lists::add(tx, org, &list, (origin.id, at))?;
+        handoff_lists::add(tx, org, &list, origin.id, at)?;
     }
 
     Ok(handoff)
@@ -465,7 +465,7 @@ fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let list = list_name(filter.reason, filter.confirmed);
     let Some(contact) = filter.contact else {
-        return handoff_lists::count(tx, org, &list, (before, end));
+        return handoff_lists::count(tx, org, &list, before, end);
     };
 
     // One by one: a contact has few.

@@ -93,7 +93,7 @@ pub fn roles(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Role>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |row: &Role| Position {
+    LIST.page(tx, org, narrow, after, limit, |row: &Role| Position {
         at: row.created_at,
         id: row.id,
     })

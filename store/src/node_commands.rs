@@ -63,7 +63,8 @@ from_row!(Row {
 /// [`Broke`](super::Broke): the database fails.
 pub fn put(
     tx: &mut Tx,
-    (org, call): (Uuid, Uuid),
+    org: Uuid,
+    call: Uuid,
     node: u8,
     what: &str,
     now: Moment,

@@ -136,7 +136,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Number>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |row: &Number| Position {
+    LIST.page(tx, org, narrow, after, limit, |row: &Number| Position {
         at: row.created_at,
         id: row.id,
     })

@@ -194,7 +194,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<OrgKey>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |row: &OrgKey| Position {
+    LIST.page(tx, org, narrow, after, limit, |row: &OrgKey| Position {
         at: row.created_at,
         id: row.id,
     })

@@ -147,7 +147,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<OutboundTrunk>, Error> {
-    let rows = LIST.page(tx, org, narrow, (after, limit), |row: &Row| Position {
+    let rows = LIST.page(tx, org, narrow, after, limit, |row: &Row| Position {
         at: row.created_at,
         id: row.id,
     })?;

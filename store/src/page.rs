@@ -119,7 +119,8 @@ impl List {
         tx: &mut Tx,
         org: Uuid,
         narrow: &Narrow,
-        (after, limit): (Option<Position>, u32),
+        after: Option<Position>,
+        limit: u32,
         position: impl Fn(&T) -> Position,
     ) -> Result<Page<T>, Error> {
         // One state for both queries, so that `total` counts what the page is taken from.

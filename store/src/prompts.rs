@@ -114,7 +114,7 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Prompt>, Error> {
-    LIST.page(tx, org, narrow, (after, limit), |row: &Prompt| Position {
+    LIST.page(tx, org, narrow, after, limit, |row: &Prompt| Position {
         at: row.created_at,
         id: row.id,
     })

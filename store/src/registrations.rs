@@ -260,7 +260,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
         }
     }
 
-    let event = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, BindingLoss::NodeLost, at);
+    let event =
+        |&(org, trunk): &(Uuid, Uuid)| NewEvent::trunk_lost(org, trunk, BindingLoss::NodeLost, at);
     tx.record(taken.lost.iter().map(event));
 
     Ok(taken)

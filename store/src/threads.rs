@@ -104,11 +104,12 @@ impl Threads {
         remote: Option<Remote>,
         make: impl Fn() -> Result<Tx, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self::bounded((PATIENCE, TURN), most, remote, make)
+        Self::bounded(PATIENCE, TURN, most, remote, make)
     }
 
     fn bounded(
-        (patience, turn): (Duration, Duration),
+        patience: Duration,
+        turn: Duration,
         most: u32,
         remote: Option<Remote>,
         make: impl Fn() -> Result<Tx, Error> + Send + Sync + 'static,
@@ -415,7 +416,7 @@ mod tests {
         std::fs::write(&file, []).unwrap();
         let connections = Arc::new(Connections::new(file, OpenMode::Writing(SHORT), 1));
         let make = move || Ok(Tx::on_sqlite(Arc::clone(&connections), Arc::default()));
-        (folder, Threads::bounded(bounds, 1, None, make))
+        (folder, Threads::bounded(bounds.0, bounds.1, 1, None, make))
     }
 
     async fn write(

@@ -194,14 +194,15 @@ pub(super) fn project(
 fn updated(transfer: &Transfer) -> NewEvent {
     let shown = CallTransfer::from(transfer);
     event(
-        (transfer.org, transfer.session),
+        transfer.org,
+        transfer.session,
         &shown,
         i64::from(transfer.step),
     )
 }
 
 /// Returns the event of the state that a transfer of this session has after a step. Fields are those of the API.
-fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEvent {
+fn event(org: Uuid, session: Uuid, shown: &CallTransfer, step: i64) -> NewEvent {
     let data = json!({
         "transfer_id": shown.id,
         "call_id": shown.call_id,
@@ -297,7 +298,7 @@ fn event_of_lost(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<Option<NewEve
 
     Ok(known
         .zip(shown)
-        .map(|((session, step), shown)| event((org, session), &shown, CLOSED + step)))
+        .map(|((session, step), shown)| event(org, session, &shown, CLOSED + step)))
 }
 
 /// Reopens the transfers of a run that other nodes had taken for dead. `lost::reopen` has locked the run's calls before, and reopens them

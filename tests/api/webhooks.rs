@@ -76,7 +76,7 @@ fn sender(api: &TestApi, allow_private_addresses: bool) -> WebhookSender {
         tls_ca: None,
     };
     let roots = trusted(&config).expect("the system's");
-    WebhookSender::new(api.store.clone(), (&config, roots), 0, now)
+    WebhookSender::new(api.store.clone(), &config, roots, 0, now)
 }
 
 async fn emit(api: &TestApi, org: Uuid, kind: EventType, number: u32) {

@@ -85,7 +85,7 @@ impl WebhookTest {
             tls_ca: authority.map(Authority::file),
         };
         let roots = trusted(&config).expect("authorities");
-        let sender = WebhookSender::new(api.store.clone(), (&config, roots), 0, now);
+        let sender = WebhookSender::new(api.store.clone(), &config, roots, 0, now);
         let made = api
             .post("/webhooks", &tenant.token, json!({"url": url}))
             .await;

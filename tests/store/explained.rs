@@ -215,7 +215,7 @@ async fn recorded_calls_are_of_one_org_and_period(db: &TestDb) {
 
     let ids = async |from: u64, until: u64, reason: Option<&'static str>, most: u32| {
         let found = found(&store, move |tx| {
-            explained::recorded(tx, ours, (later(from), later(until)), reason, most)
+            explained::recorded(tx, ours, later(from), later(until), reason, most)
         })
         .await
         .into_iter();
@@ -229,7 +229,7 @@ async fn recorded_calls_are_of_one_org_and_period(db: &TestDb) {
 
     let period = (NOW, later(100));
     let one = found(&store, move |tx| {
-        explained::of_call_id(tx, ours, "2@pbx", period)
+        explained::of_call_id(tx, ours, "2@pbx", period.0, period.1)
     })
     .await;
     assert_eq!(one.expect("a call").reason.as_deref(), Some("examined"));
@@ -240,7 +240,7 @@ async fn recorded_calls_are_of_one_org_and_period(db: &TestDb) {
         (ours, "2@pbx", (NOW, later(1))),
     ] {
         let none = found(&store, move |tx| {
-            explained::of_call_id(tx, org, call_id, period)
+            explained::of_call_id(tx, org, call_id, period.0, period.1)
         })
         .await;
         assert_eq!(none, None, "{call_id}");

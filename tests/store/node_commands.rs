@@ -14,8 +14,14 @@ const ORG: Uuid = Uuid::from_u128(1);
 async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
     let store = db.open().await;
     let of = |call| (ORG, Uuid::from_u128(call));
-    let first = done(&store, move |tx| commands::put(tx, of(1), 1, "one", NOW)).await;
-    let other = done(&store, move |tx| commands::put(tx, of(2), 2, "two", NOW)).await;
+    let first = done(&store, move |tx| {
+        commands::put(tx, of(1).0, of(1).1, 1, "one", NOW)
+    })
+    .await;
+    let other = done(&store, move |tx| {
+        commands::put(tx, of(2).0, of(2).1, 2, "two", NOW)
+    })
+    .await;
     // The nodes' clocks may be anywhere: NOW isn't the database's time.
     let take = async |node| {
         let minute = Duration::from_secs(60);
@@ -55,10 +61,16 @@ async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
         assert_eq!(state(ORG, first).await, then);
     }
 
-    let old = done(&store, move |tx| commands::put(tx, of(3), 1, "old", NOW)).await;
+    let old = done(&store, move |tx| {
+        commands::put(tx, of(3).0, of(3).1, 1, "old", NOW)
+    })
+    .await;
     db.execute("UPDATE asks SET asked_at = asked_at - 61000000 WHERE node = 1")
         .await;
-    done(&store, move |tx| commands::put(tx, of(4), 1, "new", NOW)).await;
+    done(&store, move |tx| {
+        commands::put(tx, of(4).0, of(4).1, 1, "new", NOW)
+    })
+    .await;
 
     assert_eq!(state(ORG, old).await, CommandState::Waits);
     assert!(!withdraw(ORG, old).await);

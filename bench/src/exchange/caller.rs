@@ -94,7 +94,7 @@ impl Exchange {
         };
         call.caller = CallerState::Inviting;
         self.caller
-            .put_invite(&mut self.caller_out, (reference, call), self.plan.callers);
+            .put_invite(&mut self.caller_out, reference, call, self.plan.callers);
         self.due
             .push(T1, 0, reference, DueAction::Invite { cseq: call.cseq }, now);
     }
@@ -107,7 +107,8 @@ impl Exchange {
             &mut self.caller_out,
             b"ACK",
             call.cseq,
-            (reference, call),
+            reference,
+            call,
             self.plan.callers,
         );
     }
@@ -120,7 +121,8 @@ impl Exchange {
             &mut self.caller_out,
             b"BYE",
             call.cseq + 1,
-            (reference, call),
+            reference,
+            call,
             self.plan.callers,
         );
     }
@@ -132,7 +134,7 @@ impl Exchange {
             return;
         };
         self.caller
-            .put_cancel(&mut self.caller_out, (reference, call), self.plan.callers);
+            .put_cancel(&mut self.caller_out, reference, call, self.plan.callers);
         // Nothing waits for the 487. Its ACK is printed from the response alone, also once the call is forgotten.
         self.caller_done(reference, now);
     }
@@ -235,7 +237,7 @@ impl Exchange {
         let is_first = call.credentials.is_empty();
         let challenge = challenge(message)
             .filter(|challenge| call.cseq < LAST_CSEQ && (challenge.stale || is_first));
-        if challenge.is_some_and(|challenge| self.caller.authorize((reference, call), &challenge)) {
+        if challenge.is_some_and(|challenge| self.caller.authorize(reference, call, &challenge)) {
             call.cseq += 1;
             return self.send_invite(reference, now);
         }
@@ -347,7 +349,7 @@ impl Exchange {
             return self.caller_done(due.call, now);
         };
         self.caller
-            .put_invite(&mut self.caller_out, (due.call, call), self.plan.callers);
+            .put_invite(&mut self.caller_out, due.call, call, self.plan.callers);
         self.tally.ours.invite += 1;
         self.due.push(wait, due.round + 1, due.call, due.what, now);
     }

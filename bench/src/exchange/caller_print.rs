@@ -59,7 +59,8 @@ impl Caller {
     pub(super) fn put_invite(
         &self,
         out: &mut Outbox,
-        (reference, call): (CallRef, &Call),
+        reference: CallRef,
+        call: &Call,
         callers: u32,
     ) {
         self.invite
@@ -82,7 +83,8 @@ impl Caller {
     pub(super) fn put_cancel(
         &self,
         out: &mut Outbox,
-        (reference, call): (CallRef, &Call),
+        reference: CallRef,
+        call: &Call,
         callers: u32,
     ) {
         self.cancel
@@ -95,7 +97,8 @@ impl Caller {
         out: &mut Outbox,
         method: &[u8],
         cseq: u8,
-        (reference, call): (CallRef, &Call),
+        reference: CallRef,
+        call: &Call,
         callers: u32,
     ) {
         let (head, tail) = if method == b"ACK" {
@@ -149,7 +152,8 @@ impl Caller {
     /// Gives the next INVITE of `call` the answer to a challenge; false if there is none, or it is too long.
     pub(super) fn authorize(
         &self,
-        (reference, call): (CallRef, &mut Call),
+        reference: CallRef,
+        call: &mut Call,
         challenge: &Challenge<'_>,
     ) -> bool {
         let cnonce = format!("{:016x}", reference.bits());

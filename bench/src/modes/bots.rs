@@ -137,7 +137,7 @@ impl Stage {
         let (tell, new) = mpsc::channel();
         Ok(Self {
             daemon,
-            load: VoiceLoad::new(voices, (listener, identity), rtp, new)?,
+            load: VoiceLoad::new(voices, listener, identity, rtp, new)?,
             media,
             tell,
             _data: data,
@@ -200,8 +200,13 @@ fn use_bot(daemon: &Daemon, at: SocketAddr) -> io::Result<()> {
 
 pub(super) fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialler> {
     let trunk = &daemon.announcement.trunk;
-    let pair = (trunk.auth_username.as_str(), trunk.auth_password.as_str());
-    Dialler::new(daemon.sip, &daemon.announcement.phone_number, pair, media)
+    Dialler::new(
+        daemon.sip,
+        &daemon.announcement.phone_number,
+        &trunk.auth_username,
+        &trunk.auth_password,
+        media,
+    )
 }
 
 /// Makes the calls while the load runs, since the bots have to answer meanwhile.

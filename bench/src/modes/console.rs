@@ -91,7 +91,7 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
     let (mut with, mut without, mut octets) = (Vec::new(), Vec::new(), 0);
     for _ in 0..turns {
         without.push(cores(&mut bench, load, &mut report)?);
-        let open = open_pages(at, &own, (&orgs, pages))?;
+        let open = open_pages(at, &own, &orgs, pages)?;
         with.push(cores(&mut bench, load, &mut report)?);
         octets += open.into_iter().map(Page::close).sum::<usize>();
     }
@@ -209,7 +209,8 @@ impl Page {
 fn open_pages(
     at: SocketAddr,
     own: &Announcement,
-    (orgs, pages): (&[String], usize),
+    orgs: &[String],
+    pages: usize,
 ) -> Result<Vec<Page>, Fault> {
     let (mut open, mut cookie) = (Vec::with_capacity(pages), String::new());
     for page in 0..pages {

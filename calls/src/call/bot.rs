@@ -114,9 +114,9 @@ impl Call {
         let (caller, called) = bot.chain.parties();
         let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
         let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
-        let runtime = (&runtime, bot.chain.namer());
-        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
-        let Some(dialing) = invite.map(Dialing::runtime) else {
+        let config = &cx.core.config;
+        let invite = runtime_invite::invite(&runtime, bot.chain.namer(), config, &to);
+        let Some(dialing) = invite.map(|(client, says)| Dialing::runtime(client, says)) else {
             return;
         };
 

@@ -155,14 +155,13 @@ impl Call {
         let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
 
         let invite = outbound.runtime.as_deref().and_then(|runtime| {
-            let runtime = (runtime, &outbound.namer);
-            runtime_invite::invite(runtime, &cx.core.config, &to)
+            runtime_invite::invite(runtime, &outbound.namer, &cx.core.config, &to)
         });
         // This runtime takes over the leg of a bot, if there is one.
         let follows = self.bridge.legs.get(LegId::SECOND).is_some();
         let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
-        let dialing = invite.map(|invite| {
-            let dialing = Dialing::runtime(invite).leading_to(chain.map(|chain| *chain));
+        let dialing = invite.map(|(client, says)| {
+            let dialing = Dialing::runtime(client, says).leading_to(chain.map(|chain| *chain));
             match follows {
                 true => dialing.following(),
                 false => dialing,

@@ -266,7 +266,7 @@ impl Call {
         let (phrase, body) = (refusal.phrase(), refusal.body());
         let reason_detail = refusal.reason_detail();
         let lines = |head: &mut Head<'_>| refusal.write(head, &config);
-        cx.respond_as(invite, (end.sip_code, phrase.as_deref()), None, lines, body);
+        cx.respond_as(invite, end.sip_code, phrase.as_deref(), None, lines, body);
         // The transaction goes on alone until the ACK: a CANCEL that comes now changes nothing (RFC 3261 §9.2).
         cx.endpoint.set_owner(invite, owner_of(None));
         self.end(cx, DetailedEnd { end, reason_detail });

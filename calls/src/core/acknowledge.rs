@@ -15,7 +15,8 @@ impl Cx<'_> {
     /// Sends the ACK to a 2xx of a dialog, with these lines, or holds it until its next hop is known.
     pub(crate) fn acknowledge(
         &mut self,
-        (client, leg): (ClientTx, Flow),
+        client: ClientTx,
+        leg: Flow,
         dialog: &Dialog,
         head: &[u8],
         body: &[u8],
@@ -28,7 +29,7 @@ impl Cx<'_> {
         };
 
         if !matches!(waits_for, Some(WaitsFor::Name(_))) {
-            self.send_ack(client, dialog, flow, (head, body));
+            self.send_ack(client, dialog, flow, head, body);
         }
         let Some(waits_for) = waits_for else { return };
         let oldest = self.core.uncertain_acks.keep(UncertainAck {
@@ -67,7 +68,7 @@ impl Cx<'_> {
     fn release(&mut self, acks: impl IntoIterator<Item = UncertainAck>) {
         for ack in acks {
             let flow = self.next_flow(&ack.dialog, ack.leg);
-            self.send_ack(ack.client, &ack.dialog, flow, (&ack.head, &ack.body));
+            self.send_ack(ack.client, &ack.dialog, flow, &ack.head, &ack.body);
         }
     }
 
@@ -76,7 +77,8 @@ impl Cx<'_> {
         client: ClientTx,
         dialog: &Dialog,
         flow: Flow,
-        (head, body): (&[u8], &[u8]),
+        head: &[u8],
+        body: &[u8],
     ) {
         let request = Request {
             method: Method::Ack,

@@ -416,14 +416,15 @@ impl Cx<'_> {
         write: impl FnOnce(&mut Head<'_>),
         body: &[u8],
     ) {
-        self.respond_as(tx, (status, None), to_tag, write, body);
+        self.respond_as(tx, status, None, to_tag, write, body);
     }
 
     /// Answers a server transaction with a reason phrase of its own.
     pub(crate) fn respond_as(
         &mut self,
         tx: ServerTx,
-        (status, reason): (u16, Option<&str>),
+        status: u16,
+        reason: Option<&str>,
         to_tag: Option<&[u8]>,
         write: impl FnOnce(&mut Head<'_>),
         body: &[u8],

@@ -49,7 +49,8 @@ pub(crate) fn parties(callee: &Callee, way: &OutboundRoute) -> [Box<str>; 2] {
 /// Makes ready to dial the callee that a call of `org` begins with.
 pub(crate) fn dial_first(
     cx: &mut Cx<'_>,
-    (key, slot): (CallKey, Slot),
+    key: CallKey,
+    slot: Slot,
     org: Uuid,
     callee: Callee,
 ) -> (PlacedCall, CallId, Box<Dialing>) {

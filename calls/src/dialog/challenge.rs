@@ -60,14 +60,14 @@ pub(crate) fn prove(
                 uri: dialog.request_uri(),
                 body: &repeatable.body,
             };
-            let at = (ChallengedRequest::InDialog(dialog), destination);
             challenge_answer::answer(
                 credentials,
                 cx,
                 &mut repeatable.digest_answers,
                 message,
                 &challenged,
-                at,
+                ChallengedRequest::InDialog(dialog),
+                destination,
             )
         });
     if let Err(why) = answered {

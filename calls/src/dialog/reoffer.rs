@@ -250,7 +250,7 @@ pub(crate) fn on_reinvite_answer(
         leg.take_renewal(cx, pending.renewal);
     }
 
-    accept_change(relaying, cx, (server, *asked), pending, delayed, message);
+    accept_change(relaying, cx, server, *asked, pending, delayed, message);
     Ok(match replaced {
         Some(LegRole::Agent | LegRole::Destination) => ReofferProgress::AgentReplaced,
         Some(LegRole::Trunk) | None if relaying.bridge.is_trunk(requester) => {
@@ -343,7 +343,8 @@ pub(crate) fn change(
 fn accept_change(
     relaying: &mut Relay<'_>,
     cx: &mut Cx<'_>,
-    invite: (ServerTx, u32),
+    server: ServerTx,
+    cseq: u32,
     pending: &Pending,
     delayed: Option<Delayed>,
     message: &Message<'_>,
@@ -369,7 +370,7 @@ fn accept_change(
     let more = |head: &mut Head<'_>| crossing.copy(head, message);
     trunk_sdp::hear_proposed(relaying.bridge, requester);
     if let Some(leg) = relaying.bridge.legs.get_mut(requester) {
-        leg.accept_reinvite(cx, invite, &body, delayed, more);
+        leg.accept_reinvite(cx, server, cseq, &body, delayed, more);
     }
 }
 

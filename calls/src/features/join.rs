@@ -297,7 +297,8 @@ impl<D> Join<D> {
     pub(crate) fn refused(
         &mut self,
         round: JoinRound,
-        (reason, status): (Reason, u16),
+        reason: Reason,
+        status: u16,
     ) -> JoinProgress<D> {
         if !self.is_due(round) {
             return JoinProgress::Nothing;
@@ -456,9 +457,8 @@ impl Joining {
 
     /// Handles a re-INVITE that couldn't be sent in time.
     pub(crate) fn on_late(&mut self) -> JoinProgress<Delayed> {
-        let why = (Reason::JoinRefused, 408);
         self.step(|join| match join.due().map(|(round, _)| round) {
-            Some(round) => join.refused(round, why),
+            Some(round) => join.refused(round, Reason::JoinRefused, 408),
             None => JoinProgress::Nothing,
         })
     }
@@ -550,7 +550,7 @@ impl Joining {
         leg.take_accepted(cx, flow, pending, message);
         let why = Reason::NoCommonMedia;
         Ok(self.step(|join| match pending.is_misanswered(message) {
-            true => join.refused(round, (why, why.status())),
+            true => join.refused(round, why, why.status()),
             false => join.accepted(round, sdp, cx.now),
         }))
     }
@@ -589,7 +589,7 @@ impl Joining {
         round: JoinRound,
         reply: Reply,
     ) -> JoinProgress<Delayed> {
-        let why = match reply {
+        let (reason, status) = match reply {
             Reply::RetryAfter(wait) => {
                 self.later(bridge, cx, wait);
                 return JoinProgress::Nothing;
@@ -601,7 +601,7 @@ impl Joining {
                 return JoinProgress::Nothing;
             }
         };
-        self.step(|join| join.refused(round, why))
+        self.step(|join| join.refused(round, reason, status))
     }
 }
 
@@ -677,7 +677,7 @@ mod tests {
         }
     }
 
-    const WHY: (Reason, u16) = (Reason::JoinRefused, 488);
+    const WHY: Reason = Reason::JoinRefused;
 
     const EVENTS: [&str; 8] = [
         "begins",
@@ -705,14 +705,14 @@ mod tests {
             "accepted without SDP" => join.accepted(round_or_join, None, NOW),
             "offered" => join.offered(7, OTHER, NOW),
             "crossed" => join.crossed(),
-            "refused" => join.refused(round_or_join, WHY),
+            "refused" => join.refused(round_or_join, WHY, 488),
             "a round that was given up" => {
                 let other = match round {
                     Some(JoinRound::Join) => JoinRound::Follow,
                     Some(JoinRound::Follow | JoinRound::AskOffer | JoinRound::AnswerOffer)
                     | None => JoinRound::Join,
                 };
-                let _ = join.refused(other, WHY);
+                let _ = join.refused(other, WHY, 488);
                 join.accepted(other, Some(OTHER), NOW)
             }
             other => panic!("no event {other}"),
@@ -851,14 +851,14 @@ mod tests {
         let mut agent_moved = Join::<u8>::moved(CALLER.into());
         assert_eq!(said(&agent_moved.begin(OTHER, NOW)), "asks");
         assert_eq!(agent_moved.due(), Some((JoinRound::Join, OTHER)));
-        let refused = agent_moved.refused(JoinRound::Join, WHY);
+        let refused = agent_moved.refused(JoinRound::Join, WHY, 488);
         assert_eq!(refused, JoinProgress::Settled);
 
         let mut caller_moved = Join::<u8>::caller_moved(CALLER.into(), AGENT.into());
         let moved = caller_moved.accepted(JoinRound::Join, Some(OTHER), NOW);
         assert_eq!(said(&moved), "joined, asks");
         assert_eq!(caller_moved.due(), Some((JoinRound::Follow, OTHER)));
-        let refused = caller_moved.refused(JoinRound::Follow, WHY);
+        let refused = caller_moved.refused(JoinRound::Follow, WHY, 488);
         assert_eq!(refused, JoinProgress::Settled);
     }
 

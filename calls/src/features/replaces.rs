@@ -29,7 +29,8 @@ use crate::{has_sdp, sdp_of};
 pub(crate) fn on_successor(
     relaying: &mut Relay<'_>,
     cx: &mut Cx<'_>,
-    (replaces, credentials): (LegId, Option<LegCredentials>),
+    replaces: LegId,
+    credentials: Option<LegCredentials>,
     server: ServerTx,
     flow: Flow,
     message: &Message<'_>,

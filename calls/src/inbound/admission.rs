@@ -161,7 +161,8 @@ pub(crate) fn admit_member<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
-    (flow, org): (Flow, Uuid),
+    flow: Flow,
+    org: Uuid,
     message: &'a Message<'m>,
 ) -> Option<CallerInvite<'a, 'm>> {
     let (Some(org), None) = (view.org(org), core.closed()) else {
@@ -193,7 +194,7 @@ fn source_proof(
     if !may_be_forged || view.operator_allows(source, org) {
         return SourceProof::Proven;
     }
-    source_probe::judge_source(core, endpoint, flow, (message, org), now)
+    source_probe::judge_source(core, endpoint, flow, message, org, now)
 }
 
 /// Returns whether a call that was admitted by its address has to be proven in its dialog.

@@ -30,7 +30,8 @@ pub(crate) fn judge_source(
     core: &mut Core,
     endpoint: &mut Endpoint,
     flow: Flow,
-    (invite, org): (&Message<'_>, Uuid),
+    invite: &Message<'_>,
+    org: Uuid,
     now: Moment,
 ) -> SourceProof {
     let source = flow.peer.ip().to_canonical();

@@ -18,7 +18,8 @@ pub(crate) fn answer(
     digest_answers: &mut DigestAnswers,
     response: &Message<'_>,
     challenged: &ChallengedMessage<'_>,
-    (stage, destination): (ChallengedRequest<'_>, IpAddr),
+    stage: ChallengedRequest<'_>,
+    destination: IpAddr,
 ) -> Result<Option<KnownRealm>, Unanswerable> {
     let own = OwnChallenges {
         realm: &cx.core.config.realm,

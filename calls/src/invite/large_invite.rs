@@ -87,7 +87,8 @@ pub(crate) enum InviteSent {
 pub(crate) fn send_invite(
     cx: &mut Cx<'_>,
     call: CallKey,
-    (target, flow): (&Target, Flow),
+    target: &Target,
+    flow: Flow,
     request: &Request<'_>,
 ) -> InviteSent {
     if cx.endpoint.is_too_large(&flow, request)

@@ -38,7 +38,8 @@ impl Leg {
     pub(crate) fn accept_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
-        (server, cseq): (ServerTx, u32),
+        server: ServerTx,
+        cseq: u32,
         body: &[u8],
         delayed: Option<Delayed>,
         more: impl FnOnce(&mut Head<'_>),

@@ -84,7 +84,7 @@ impl Leg {
             head.raw(ack.lines);
         };
         cx.with_head(write, |cx, head| {
-            cx.acknowledge((ack.client, before), dialog, head, body);
+            cx.acknowledge(ack.client, before, dialog, head, body);
         });
     }
 

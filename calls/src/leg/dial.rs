@@ -56,7 +56,7 @@ impl Dialing {
     }
 
     /// Prepares to dial the agent's runtime.
-    pub(crate) fn runtime((client, says): (InviteClient, RuntimeInvite)) -> Box<Self> {
+    pub(crate) fn runtime(client: InviteClient, says: RuntimeInvite) -> Box<Self> {
         let peer = DialedPeer::Runtime(says);
         Box::new(Self { client, peer })
     }

@@ -206,7 +206,8 @@ impl PeerLiveness {
     /// while by the first one again.
     pub(crate) fn refuse(
         &mut self,
-        (question, status): (LivenessProbe, u16),
+        question: LivenessProbe,
+        status: u16,
         session: Option<SessionTimer>,
         means: ProbeMethods<'_>,
         now: Moment,
@@ -457,8 +458,7 @@ mod tests {
         let (update, reinvite) = (LivenessProbe::Update, LivenessProbe::Reinvite);
 
         let mut liveness = begun();
-        let mut refuse =
-            |probe, now| liveness.refuse((probe, 500), Some(session), both, after(now));
+        let mut refuse = |probe, now| liveness.refuse(probe, 500, Some(session), both, after(now));
         assert_eq!(refuse(update, 899), ProbeRefusal::Waits, "not due");
         assert_eq!(refuse(update, 900), ProbeRefusal::OtherMethod);
         assert_eq!(refuse(reinvite, 901), later);
@@ -468,9 +468,9 @@ mod tests {
             local_sdp: None,
             ..both
         };
-        let refused = begun().refuse((update, 500), Some(session), alone, after(900));
+        let refused = begun().refuse(update, 500, Some(session), alone, after(900));
         assert_eq!(refused, later, "there is no other method");
-        let refused = begun().refuse((update, 500), None, both, after(900));
+        let refused = begun().refuse(update, 500, None, both, after(900));
         assert_eq!(refused, ProbeRefusal::Waits, "no session");
     }
 
@@ -487,7 +487,7 @@ mod tests {
             (LivenessProbe::Update, 488, LivenessProbe::Reinvite),
         ] {
             let mut liveness = PeerLiveness::default();
-            let refused = liveness.refuse((probe, status), None, means, START);
+            let refused = liveness.refuse(probe, status, None, means, START);
             assert_eq!(refused, ProbeRefusal::Waits);
             assert_eq!(liveness.question(means), next, "{probe:?} {status}");
         }

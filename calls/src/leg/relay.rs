@@ -183,7 +183,7 @@ impl Relay<'_> {
         let phrase = String::from_utf8_lossy(message.reason());
         // A mapped status gets its own phrase instead of the peer's.
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
-        cx.respond_as(server, (status, phrase), None, write, &body);
+        cx.respond_as(server, status, phrase, None, write, &body);
     }
 
     /// Sends 200 to the caller's INVITE, for a runtime or for media of our own; false if there is no such dialog.

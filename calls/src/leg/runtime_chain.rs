@@ -64,7 +64,7 @@ pub(crate) struct NewChain<'a> {
 
 impl First {
     /// Takes the first runtime of an agent.
-    pub(crate) fn of(of: NewChain<'_>, (agent, org): (Uuid, Uuid), config: &Config) -> Self {
+    pub(crate) fn of(of: NewChain<'_>, agent: Uuid, org: Uuid, config: &Config) -> Self {
         match &*of.runtime {
             Runtime::Echo => return Self::Echo,
             listed if listed.entries().all(is_over_sip) => return Self::Sip(of.runtime, None),

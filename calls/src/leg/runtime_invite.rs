@@ -89,7 +89,8 @@ pub(crate) struct RuntimeInvite {
 
 /// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: the party that names its hosts.
 pub(crate) fn invite(
-    (runtime, namer): (&Runtime, &Namer),
+    runtime: &Runtime,
+    namer: &Namer,
     config: &Config,
     to: &InvitedCall<'_>,
 ) -> Option<(InviteClient, RuntimeInvite)> {

@@ -51,7 +51,8 @@ pub(crate) struct NewDialog {
 impl UasInvite {
     /// `contact_timer` runs while the contact is being looked up.
     pub(crate) fn new(
-        (server, invite): (ServerTx, &Message<'_>),
+        server: ServerTx,
+        invite: &Message<'_>,
         new: NewDialog,
         contact: ContactState,
         contact_timer: Option<TimerId>,

@@ -103,7 +103,8 @@ impl OutboundLimits {
     pub(crate) fn begin(
         &self,
         org: Uuid,
-        (trunk, per_second): (Uuid, Option<u32>),
+        trunk: Uuid,
+        per_second: Option<u32>,
         now: Moment,
     ) -> Result<(), OutboundRefusal> {
         let denied = |reason, wait: Duration| OutboundRefusal {
@@ -216,7 +217,7 @@ mod tests {
             (200, rate(86_201)),
             (86_402, Ok(())),
         ] {
-            let begun = outbound_limits.begin(ORG, (TRUNK, None), at(secs));
+            let begun = outbound_limits.begin(ORG, TRUNK, None, at(secs));
             assert_eq!(begun, expected, "at {secs} s");
         }
     }
@@ -225,17 +226,13 @@ mod tests {
     fn what_was_begun_before_a_restart_counts() {
         let outbound_limits = outbound_limits(9, 2, &[]);
         outbound_limits.seed([(ORG, at(0)), (TRUNK, at(0)), (ORG, at(1))]);
-        assert!(outbound_limits.begin(ORG, (TRUNK, None), at(100)).is_err());
+        assert!(outbound_limits.begin(ORG, TRUNK, None, at(100)).is_err());
     }
 
     #[test]
     fn a_trunk_holds_so_many_a_second() {
         let outbound_limits = outbound_limits(9, 9, &[]);
-        let begin = |secs| {
-            outbound_limits
-                .begin(ORG, (TRUNK, Some(1)), at(secs))
-                .is_ok()
-        };
+        let begin = |secs| outbound_limits.begin(ORG, TRUNK, Some(1), at(secs)).is_ok();
         assert_eq!([begin(0), begin(0), begin(1)], [true, false, true]);
     }
 

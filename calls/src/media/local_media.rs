@@ -365,6 +365,6 @@ pub(crate) fn accept_with_media(
     let cseq = message.cseq().number;
     match message.method() == Method::Update {
         true => leg.accept_change(cx, server, &body, content),
-        false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
+        false => leg.accept_reinvite(cx, server, cseq, &body, None, content),
     }
 }

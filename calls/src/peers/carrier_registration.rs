@@ -156,7 +156,8 @@ pub(super) enum RegisterVerdict {
 impl CarrierRegistration {
     pub(super) fn new(
         registering: RegisteringTrunk,
-        (call_id, tag): (CallId, Tag),
+        call_id: CallId,
+        tag: Tag,
         expires: Duration,
     ) -> Self {
         Self {
@@ -285,7 +286,8 @@ impl CarrierRegistration {
         &mut self,
         sip_code: Option<u16>,
         retry_after: Option<Duration>,
-        (first, random): (Duration, u64),
+        first: Duration,
+        random: u64,
         now: Moment,
     ) {
         let doubled = first.saturating_mul(1 << self.failures.min(16));

@@ -126,7 +126,9 @@ impl Peers {
     pub fn new(
         config: Arc<Config>,
         names: Arc<VerifiedNames>,
-        (health, registrations, bindings): (Arc<Health>, Arc<Registrations>, Arc<Bindings>),
+        health: Arc<Health>,
+        registrations: Arc<Registrations>,
+        bindings: Arc<Bindings>,
         now: Moment,
     ) -> Self {
         Self {
@@ -212,7 +214,7 @@ impl Peers {
             }
             Some(PendingRequest::KeepAlive(asked)) => self.kept_alive(&asked, reply),
             Some(PendingRequest::Register(trunk)) => {
-                self.register_replied(endpoint, (trunk, number), reply, now);
+                self.register_replied(endpoint, trunk, number, reply, now);
             }
             None => {}
         }

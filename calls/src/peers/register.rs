@@ -185,7 +185,7 @@ impl Peers {
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let tag = minter.tag(SLOT, endpoint.entropy());
         let mut registration =
-            CarrierRegistration::new(registering, (call_id, tag), self.config.expires);
+            CarrierRegistration::new(registering, call_id, tag, self.config.expires);
         registration.next_at = Some(now + share(spread, endpoint.chance().bits64()));
         self.carriers.insert(trunk, registration);
         self.registrations
@@ -268,7 +268,7 @@ impl Peers {
     ) {
         while let Some(registration) = self.carriers.get_mut(&trunk) {
             let Some(target) = registration.targets.pop_front() else {
-                return self.failed(endpoint, trunk, (last, None), now);
+                return self.failed(endpoint, trunk, last, None, now);
             };
 
             registration.requests = 0;
@@ -346,7 +346,8 @@ impl Peers {
     pub(super) fn register_replied(
         &mut self,
         endpoint: &mut Endpoint,
-        (trunk, number): (Uuid, u32),
+        trunk: Uuid,
+        number: u32,
         reply: PeerReply<'_>,
         now: Moment,
     ) {
@@ -419,16 +420,16 @@ impl Peers {
                 // The nonce has been used: a new challenge follows.
                 registration.digest_answers = DigestAnswers::default();
                 if !self.register(endpoint, trunk, now) {
-                    self.failed(endpoint, trunk, (Some(423), None), now);
+                    self.failed(endpoint, trunk, Some(423), None, now);
                 }
             }
-            RegisterVerdict::TooBrief(_) => self.failed(endpoint, trunk, (Some(423), None), now),
+            RegisterVerdict::TooBrief(_) => self.failed(endpoint, trunk, Some(423), None, now),
             RegisterVerdict::TryNext(code) => self.next_target(endpoint, trunk, code, now),
             RegisterVerdict::Challenged(code) => {
-                self.failed(endpoint, trunk, (Some(code), None), now)
+                self.failed(endpoint, trunk, Some(code), None, now)
             }
             RegisterVerdict::Refused(code, retry) => {
-                self.failed(endpoint, trunk, (Some(code), retry), now);
+                self.failed(endpoint, trunk, Some(code), retry, now);
             }
         }
     }
@@ -470,7 +471,8 @@ impl Peers {
         &mut self,
         endpoint: &mut Endpoint,
         trunk: Uuid,
-        (sip_code, retry_after): (Option<u16>, Option<Duration>),
+        sip_code: Option<u16>,
+        retry_after: Option<Duration>,
         now: Moment,
     ) {
         let random = endpoint.chance().bits64();
@@ -479,7 +481,7 @@ impl Peers {
             return;
         };
 
-        registration.fail(sip_code, retry_after, (retry, random), now);
+        registration.fail(sip_code, retry_after, retry, random, now);
         self.registrations.set(trunk, registration.status());
 
         let org = registration.registering.org;

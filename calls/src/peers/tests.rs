@@ -96,11 +96,9 @@ impl Scene {
             peers: Peers::new(
                 Arc::new(config),
                 Arc::default(),
-                (
-                    Arc::clone(&health),
-                    Arc::clone(&registrations),
-                    Bindings::new(),
-                ),
+                Arc::clone(&health),
+                Arc::clone(&registrations),
+                Bindings::new(),
                 START,
             ),
             health,

@@ -202,7 +202,8 @@ impl Bindings {
     /// Makes, refreshes and removes bindings, all of them or none. Returns whether the trunk has gained its first or lost its last one.
     pub(super) fn change(
         &self,
-        (org, trunk): (Uuid, Uuid),
+        org: Uuid,
+        trunk: Uuid,
         contacts: &[Contact],
         sender: &Sender<'_>,
         most: usize,

@@ -125,7 +125,8 @@ impl Registrar {
     /// `nonces`, `window` and `bindings` are shared by all shards.
     pub fn new(
         config: Arc<Config>,
-        (nonces, window): (Arc<Nonces>, Arc<NonceWindow>),
+        nonces: Arc<Nonces>,
+        window: Arc<NonceWindow>,
         bindings: Arc<Bindings>,
     ) -> Self {
         Self {
@@ -361,7 +362,7 @@ impl Registrar {
             }
             Ok(RegisterRequest::Change(contacts)) => {
                 self.bindings
-                    .change((org, trunk), &contacts, &sender, self.config.contacts, now)
+                    .change(org, trunk, &contacts, &sender, self.config.contacts, now)
             }
 
             Err(RegisterFault::Malformed) => {

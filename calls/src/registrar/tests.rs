@@ -135,16 +135,14 @@ impl Scene {
                     contacts: 2,
                     wall: &crate::parts::wall_clock::STEADY,
                 }),
-                (
-                    Arc::new(Nonces::new(
-                        NonceKeys {
-                            node: [2; 32],
-                            deployment: [0; 32],
-                        },
-                        Duration::from_secs(30),
-                    )),
-                    Arc::new(NonceWindow::new(Duration::from_secs(30), 10_000)),
-                ),
+                Arc::new(Nonces::new(
+                    NonceKeys {
+                        node: [2; 32],
+                        deployment: [0; 32],
+                    },
+                    Duration::from_secs(30),
+                )),
+                Arc::new(NonceWindow::new(Duration::from_secs(30), 10_000)),
                 Arc::clone(&bindings),
             ),
             bindings,

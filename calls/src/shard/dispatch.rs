@@ -492,8 +492,8 @@ impl Calls {
         let Some(tag) = tag.and_then(|tag| self.core.minter.read_tag(tag)) else {
             return;
         };
-        let asked = (flow.peer.ip().to_canonical(), tag.bits);
-        for waiting in self.core.source_probes.answered(asked, now) {
+        let source = flow.peer.ip().to_canonical();
+        for waiting in self.core.source_probes.answered(source, tag.bits, now) {
             if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
                 // Admitted from the start, by the directory of now and with its source proven.
                 self.invite(endpoint, view, waiting.flow, &invite, now);

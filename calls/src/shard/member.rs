@@ -41,8 +41,7 @@ impl Calls {
         }
 
         self.core.sees(view);
-        let admitted =
-            admission::admit_member(&mut self.core, endpoint, view, (flow, org), message);
+        let admitted = admission::admit_member(&mut self.core, endpoint, view, flow, org, message);
         if let Some(admitted) = admitted {
             self.set_up(endpoint, admitted, now);
         }

@@ -48,7 +48,8 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
-        (slot, order): (Slot, &NewOutboundCall),
+        slot: Slot,
+        order: &NewOutboundCall,
         now: Moment,
     ) -> Result<PlacedCall, OutboundRefusal> {
         let org = org_of(&self.core, view, order)?;
@@ -70,10 +71,10 @@ impl Calls {
         };
 
         let parties = parties(&callee, way);
-        let (placed, call_id, mut dialing) = dial_first(&mut cx, (key, slot), order.org, callee);
+        let (placed, call_id, mut dialing) = dial_first(&mut cx, key, slot, order.org, callee);
 
         // The call's first fact goes before its effects, whose results are facts of the same call.
-        cx.core.fact(started((placed, call_id), way, order, now));
+        cx.core.fact(started(placed, call_id, way, order, now));
         cx.core.effects.push_back(Effect::FindContact {
             call: key,
             org: order.org,
@@ -94,8 +95,7 @@ impl Calls {
             media: media.clone(),
         };
 
-        let (agent_peer, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config)
-        {
+        let (agent_peer, over_sip) = match First::of(of, order.agent, order.org, &cx.core.config) {
             First::Echo => (Some(LocalAgent::Echo), None),
             First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
             First::Sip(runtime, chain) => (None, Some((runtime, chain))),
@@ -206,13 +206,14 @@ fn permit(
     let permit = permit.map_err(LimitReached::reason)?;
 
     // After the permit: a permit is released by drop, but a start that was counted can't be taken back.
-    outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;
+    outbound_limits.begin(order.org, way.id, way.calls_per_second, now)?;
     Ok(permit)
 }
 
 /// First fact of a call that an order begins.
 fn started(
-    (placed, call_id): (PlacedCall, CallId),
+    placed: PlacedCall,
+    call_id: CallId,
     way: &OutboundRoute,
     order: &NewOutboundCall,
     now: Moment,

@@ -60,7 +60,8 @@ impl Calls {
             replaces::on_successor(
                 &mut call.relaying(),
                 cx,
-                (replaced, admitted.verified),
+                replaced,
+                admitted.verified,
                 server,
                 flow,
                 message,
@@ -124,7 +125,8 @@ impl Calls {
                     replaces::on_successor(
                         &mut call.relaying(),
                         cx,
-                        (replaced, None),
+                        replaced,
+                        None,
                         server,
                         flow,
                         message,

@@ -466,8 +466,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             krisp,
             media: media.clone(),
         };
-        let ids = (agent, org.routing.id);
-        let (agent_peer, over_sip) = match First::of(of, ids, &cx.core.config) {
+        let (agent_peer, over_sip) = match First::of(of, agent, org.routing.id, &cx.core.config) {
             First::Echo => (Some(LocalAgent::Echo), None),
             First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
             First::Sip(runtime, chain) => (None, Some((runtime, chain))),
@@ -489,12 +488,12 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
         let namer = org.namer(agent);
         let dialing = over_sip.and_then(|(runtime, chain)| {
-            let invite = runtime_invite::invite((&runtime, &namer), &cx.core.config, &to);
-            invite.map(|invite| Dialing::runtime(invite).leading_to(chain))
+            let invite = runtime_invite::invite(&runtime, &namer, &cx.core.config, &to);
+            invite.map(|(client, says)| Dialing::runtime(client, says).leading_to(chain))
         });
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
-        let incoming = UasInvite::new((server, message), new, contact, contact_timer);
+        let incoming = UasInvite::new(server, message, new, contact, contact_timer);
         let (patience, _) = patience(message, cx.core.config.setup_timeout);
         let mut lifetime = Lifetime::default();
         lifetime.await_answer(cx, self.key, patience);

@@ -40,7 +40,8 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
-        (slot, asked): (Slot, &Verification),
+        slot: Slot,
+        asked: &Verification,
         now: Moment,
     ) -> Result<(), OutboundRefusal> {
         if let Some(reason) = self.core.closed() {
@@ -72,7 +73,7 @@ impl Calls {
         };
 
         let parties = parties(&callee, &asked.way);
-        let (placed, _, mut dialing) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
+        let (placed, _, mut dialing) = dial_first(&mut cx, key, slot, DEPLOYMENT, callee);
         prepare(&mut cx, key, &mut dialing);
 
         let outbound = Outbound {

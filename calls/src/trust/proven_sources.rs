@@ -112,7 +112,8 @@ impl SourceProbes {
     /// Handles an answer to OPTIONS; returns the INVITEs that waited for it.
     pub(crate) fn answered(
         &mut self,
-        (source, tag): (IpAddr, u64),
+        source: IpAddr,
+        tag: u64,
         now: Moment,
     ) -> VecDeque<WaitingInvite> {
         // Only a host that received the OPTIONS knows the random bits of its tag, so a forged answer proves nothing.

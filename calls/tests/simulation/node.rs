@@ -250,7 +250,7 @@ impl Node {
         // A node that drains refuses.
         let _refused = self
             .calls
-            .place(&mut self.endpoint, &view, (slot, order), now);
+            .place(&mut self.endpoint, &view, slot, order, now);
         self.settle(now);
     }
 

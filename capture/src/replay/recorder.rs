@@ -31,7 +31,7 @@ impl<'a> Recorder<'a> {
         self.entries
     }
 
-    fn record(&mut self, (from, to): (Role, Role), octets: &[u8]) {
+    fn record(&mut self, from: Role, to: Role, octets: &[u8]) {
         let played = if from == Role::Us { to } else { from };
         let since = self.wire.now().since(self.began);
         self.entries.push(Entry {
@@ -63,14 +63,14 @@ impl Wire for Recorder<'_> {
     }
 
     fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()> {
-        self.record((party, Role::Us), octets);
+        self.record(party, Role::Us, octets);
         self.wire.send(party, octets)
     }
 
     fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed> {
         let received = self.wire.receive(until);
         if let Ok(Some(incoming)) = &received {
-            self.record((Role::Us, incoming.party), &incoming.octets);
+            self.record(Role::Us, incoming.party, &incoming.octets);
         }
         received
     }

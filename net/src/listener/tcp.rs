@@ -66,7 +66,8 @@ impl TcpListeners {
     /// The runtime can't watch a socket.
     pub fn start<S: Sink>(
         listeners: impl IntoIterator<Item = (u16, Transport, std::net::TcpListener)>,
-        (settings, security): (StreamSettings, Arc<Security>),
+        settings: StreamSettings,
+        security: Arc<Security>,
         sink: S,
         clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
     ) -> io::Result<(Self, Connections)> {

@@ -109,8 +109,8 @@ impl Media {
         let running = Arc::new(Running(Arc::clone(&ports)));
 
         for (index, (poll, commands)) in polls.into_iter().zip(commands).enumerate() {
-            let outside = (clock, on_event.clone());
-            Worker::new(index, poll, commands, Arc::clone(&ports), outside).start()?;
+            let ports = Arc::clone(&ports);
+            Worker::new(index, poll, commands, ports, clock, on_event.clone()).start()?;
         }
 
         Ok(Self {

@@ -86,7 +86,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         poll: Poll,
         commands: Receiver<Command>,
         ports: Arc<Ports>,
-        (clock, on_event): (C, E),
+        clock: C,
+        on_event: E,
     ) -> Self {
         Self {
             index,

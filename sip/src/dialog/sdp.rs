@@ -343,7 +343,7 @@ impl<'a> Description<'a> {
                 continue;
             };
             begins |= *key == b'v';
-            description.line((*key, before + 1), value, &mut defaults)?;
+            description.line(*key, before + 1, value, &mut defaults)?;
         }
 
         // A body without a `v=` line is no SDP. The line needn't be the first, since the SDP may be one of several parts.
@@ -358,7 +358,8 @@ impl<'a> Description<'a> {
 
     fn line(
         &mut self,
-        (key, line): (u8, usize),
+        key: u8,
+        line: usize,
         value: &'a [u8],
         defaults: &mut Defaults,
     ) -> Result<(), NoMatch> {

@@ -127,7 +127,7 @@ impl ClientInvite {
                 ..200,
             ) => {
                 let (sketch, wanted) = (InviteSketch::of(request), cancel.take());
-                self.proceed((sketch, wanted), response.status() > 100, io)
+                self.proceed(sketch, wanted, response.status() > 100, io)
             }
             (State::Proceeding { has_progress, .. }, ..200) => {
                 *has_progress |= response.status() > 100;
@@ -180,7 +180,8 @@ impl ClientInvite {
 
     fn proceed(
         &mut self,
-        (sketch, cancel): (InviteSketch, Option<Box<[u8]>>),
+        sketch: InviteSketch,
+        cancel: Option<Box<[u8]>>,
         has_progress: bool,
         io: &mut Io<'_>,
     ) -> ResponseEffect {

@@ -96,7 +96,8 @@ impl KnownOrg {
         &self,
         api: &Api,
         parts: &Parts,
-        (policy, limit): (Policy, u32),
+        policy: Policy,
+        limit: u32,
     ) -> Result<(), ApiError> {
         let org = self.key.org_id;
         // By org, not by key: an org can't raise its limit by making more keys.
@@ -166,7 +167,7 @@ impl Caller {
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(parts, api)?;
             must_be_named(parts, known.key.org_id)?;
-            known.count(api, parts, (Policy::Console, CONSOLE_REQUESTS_PER_MINUTE))?;
+            known.count(api, parts, Policy::Console, CONSOLE_REQUESTS_PER_MINUTE)?;
             return Ok(of(known, Party::Org));
         }
 
@@ -182,7 +183,7 @@ impl Caller {
 
         let org = known.key.org_id;
         must_be_named(parts, org)?;
-        known.count(api, parts, (Policy::Org, known.requests_per_minute))?;
+        known.count(api, parts, Policy::Org, known.requests_per_minute)?;
         api.credentials().uses.note_org_key(known.key.id, now);
 
         let actor = Actor {

@@ -99,7 +99,7 @@ impl FromRequestParts<Api> for StreamCaller {
         let org = known.key.org_id;
         must_be_named(parts, org)?;
         let (limit, now) = (known.streams_per_minute, api.now());
-        known.count(api, parts, (Policy::OrgStreams, limit))?;
+        known.count(api, parts, Policy::OrgStreams, limit)?;
         api.credentials().uses.note_org_key(known.key.id, now);
 
         let caller = Caller {

@@ -191,7 +191,8 @@ pub(super) async fn events(
     Ok(stream::repeated(
         api,
         visitor,
-        (on_page, place),
+        on_page,
+        place,
         LOOK_INTERVAL,
         look,
     ))

@@ -125,7 +125,8 @@ struct Repeated<F> {
 pub(super) fn repeated<F, L>(
     api: Api,
     visitor: Visitor,
-    (shown, place): (Shown, Place),
+    shown: Shown,
+    place: Place,
     every: Duration,
     look: F,
 ) -> Response

@@ -254,7 +254,8 @@ pub(super) async fn events(
     Ok(stream::repeated(
         api,
         visitor,
-        (shown, place),
+        shown,
+        place,
         LOOK_INTERVAL,
         look,
     ))

@@ -28,8 +28,7 @@ pub(crate) async fn show(
     let sip = &api.config().sip;
     let endpoint = sip.endpoint();
     let realm = sip.realm();
-    let place = (endpoint.as_str(), &*realm);
-    let report = report::of_trunk(api.store(), caller.org, place, api.now()).await?;
+    let report = report::of_trunk(api.store(), caller.org, &endpoint, &realm, api.now()).await?;
     query.finish()?;
     Ok(Json(report))
 }

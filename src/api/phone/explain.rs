@@ -125,9 +125,9 @@ async fn recorded(
     let at = seen.at.unwrap_or_else(|| api.now());
     let skew = u64::try_from(MAX_SKEW.as_micros()).unwrap_or(u64::MAX);
     let earliest = Moment::from_micros(at.as_micros().saturating_sub(skew));
-    let (call_id, period) = (seen.call_id.clone(), (earliest, at + MAX_SKEW));
+    let (call_id, latest) = (seen.call_id.clone(), at + MAX_SKEW);
     let found = api.read_of(org, move |tx| {
-        explained::of_call_id(tx, org, &call_id, period)
+        explained::of_call_id(tx, org, &call_id, earliest, latest)
     });
     let Some(found) = found.await? else {
         return Ok(None);

@@ -31,7 +31,7 @@ pub(super) fn unreachable(legs: &[Leg]) -> Vec<(Moment, String)> {
         if origin.is_some_and(|origin| origin.captured.source.ip() == peer) {
             continue;
         }
-        let text = sentence(media, origin.map(|origin| origin.name), (leg.name, peer));
+        let text = sentence(media, origin.map(|origin| origin.name), leg.name, peer);
         lines.push((Moment::from_micros(leg.captured.at), text));
     }
 
@@ -47,7 +47,7 @@ fn origin<'l>(legs: &'l [Leg], towards: &Leg, media: IpAddr) -> Option<&'l Leg> 
     named.next()
 }
 
-fn sentence(media: IpAddr, origin: Option<&str>, (leg, peer): (&str, IpAddr)) -> String {
+fn sentence(media: IpAddr, origin: Option<&str>, leg: &str, peer: IpAddr) -> String {
     match origin {
         Some(origin) => format!(
             "The {origin}'s media address is {media}, a private one, and the {leg} is outside, at {peer}: audio of the {leg} arrives only if it is sent to the address from which the {origin}'s packets come."

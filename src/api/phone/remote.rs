@@ -107,7 +107,7 @@ impl RemoteCommand {
         node: u8,
     ) -> Result<CommandResult, ApiError> {
         let asked = NodeCommand::Call(self);
-        ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
+        ask(api, call.org_id, call.id, node, "the call", &asked).await
     }
 }
 
@@ -131,20 +131,20 @@ pub(super) async fn place(
 ) -> Result<CommandResult, ApiError> {
     let (org, no_call) = (order.org, Uuid::nil());
     let asked = NodeCommand::Place { place: order };
-    let has = (node, "the connection to the PBX");
-    ask(api, (org, no_call), has, &asked).await
+    ask(api, org, no_call, node, "the connection to the PBX", &asked).await
 }
 
 /// Sends a command to a node and waits for the answer.
 async fn ask(
     api: &Api,
-    of: (Uuid, Uuid),
-    (node, has): (u8, &str),
+    org: Uuid,
+    call: Uuid,
+    node: u8,
+    has: &str,
     asked: &NodeCommand,
 ) -> Result<CommandResult, ApiError> {
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let changes_nothing = matches!(asked, NodeCommand::Call(RemoteCommand::Trace));
-    let (org, _) = of;
     // Committed before the wait: the other node reads it from the database (see `idempotency::WorksOn::Call`). From then on that node may
     // carry it out, whatever becomes of this one.
     let claim = current_claim();
@@ -153,7 +153,7 @@ async fn ask(
             if let Some(claim) = &claim {
                 idempotency::begin(tx, claim, now)?;
             }
-            node_commands::put(tx, of, node, &what, now)
+            node_commands::put(tx, org, call, node, &what, now)
         })
         .await?;
 

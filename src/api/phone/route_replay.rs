@@ -60,7 +60,7 @@ pub(crate) async fn decide(
 ) -> Result<Json<ReplayView>, ApiError> {
     // The answer lists recorded calls with their numbers.
     let request = read_request(body.fields()?)?;
-    let period = request.period(api.now()).map_err(ApiError::bad)?;
+    let (from, until) = request.period(api.now()).map_err(ApiError::bad)?;
     caught_up(&api).await;
     let view = api.directory().load();
     let org = view
@@ -76,12 +76,12 @@ pub(crate) async fn decide(
     let calls = api
         .read_of(caller.org, move |tx| {
             // One more than is routed tells whether the answer is `complete`.
-            explained::recorded(tx, caller.org, period, None, limit + 1)
+            explained::recorded(tx, caller.org, from, until, None, limit + 1)
         })
         .await?;
 
     // Thousands of decisions would block other requests on this thread.
-    let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, period, &changed));
+    let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, from, until, &changed));
     let replayed = replayed.await;
     Ok(Json(
         replayed.map_err(|fault| ApiError::Broke(Box::new(fault)))?,

@@ -20,12 +20,7 @@ pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs) -> Vec<Finding> {
         let tried = store.read(move |tx| attempts::of_call(tx, org, id)).await;
         let is_newest = calls.first().is_some_and(|first| first.id == id);
         let tried = tried.unwrap_or_default();
-        findings.push(finding(
-            name,
-            (failed, calls.len()),
-            is_newest,
-            (id, &tried),
-        ));
+        findings.push(finding(name, failed, calls.len(), is_newest, id, &tried));
     }
 
     findings
@@ -45,9 +40,11 @@ fn newest(calls: &[Recorded]) -> Option<(&Recorded, usize)> {
 
 fn finding(
     org: &str,
-    (failed, all): (usize, usize),
+    failed: usize,
+    all: usize,
     is_newest: bool,
-    (call, tried): (Uuid, &[Attempt]),
+    call: Uuid,
+    tried: &[Attempt],
 ) -> Finding {
     let tried = tried
         .iter()
@@ -99,7 +96,7 @@ mod tests {
         assert_eq!(newest(&calls[..1]), None);
 
         for (is_newest, level) in [(true, Level::Error), (false, Level::Warning)] {
-            let found = finding("Acme", (2, 4), is_newest, (calls[1].id, &[]));
+            let found = finding("Acme", 2, 4, is_newest, calls[1].id, &[]);
             assert_eq!(found.level, level, "{found}");
             assert!(
                 found.text.starts_with("2 of the last 4 calls of \"Acme\""),

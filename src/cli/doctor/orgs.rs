@@ -42,13 +42,13 @@ impl CheckedOrgs {
         rows.sort_by_key(|rows| rows.org.id);
         let total = rows.len();
         rows.truncate(MAX_ORGS);
-        let period = (now - PERIOD, now + DAY);
+        let (from, until) = (now - PERIOD, now + DAY);
 
         let mut calls = Vec::with_capacity(rows.len());
         for rows in &rows {
             let org = rows.org.id;
             let recorded = store
-                .read(move |tx| explained::recorded(tx, org, period, None, MAX_CALLS))
+                .read(move |tx| explained::recorded(tx, org, from, until, None, MAX_CALLS))
                 .await?;
             calls.push((org, recorded));
         }

@@ -130,7 +130,8 @@ impl DnsCache {
     /// later answer is cached for the next caller.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        (name, kind): (&str, RecordType),
+        name: &str,
+        kind: RecordType,
         origin: QueryOrigin,
         until: Moment,
     ) -> Outcome {
@@ -197,7 +198,7 @@ impl DnsCache {
             let outcome = look_up(&resolver, &question).await;
             answers
                 .cache()
-                .learn((&question, origin), outcome.clone(), clock::now());
+                .learn(&question, origin, outcome.clone(), clock::now());
             outcome
         });
 
@@ -234,7 +235,8 @@ impl AnswerCache {
 
     fn learn(
         &mut self,
-        (question, origin): (&DnsQuestion, QueryOrigin),
+        question: &DnsQuestion,
+        origin: QueryOrigin,
         outcome: Outcome,
         now: Moment,
     ) {
@@ -325,7 +327,8 @@ mod tests {
             cache.insert(&question());
             *cache.in_flight.entry(QueryOrigin::Operator).or_default() += 1;
             cache.learn(
-                (&question(), QueryOrigin::Operator),
+                &question(),
+                QueryOrigin::Operator,
                 outcome.clone(),
                 start + Duration::from_secs(second),
             );

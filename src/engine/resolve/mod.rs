@@ -284,7 +284,7 @@ impl Search<'_> {
 
     async fn ask(&self, name: &str, kind: RecordType, within: Duration) -> Records {
         let until = self.began + within;
-        let answer = self.answers.ask((name, kind), self.origin, until).await;
+        let answer = self.answers.ask(name, kind, self.origin, until).await;
         answer.unwrap_or_else(|| {
             self.is_unanswered.store(true, Ordering::Relaxed);
             Records::default()

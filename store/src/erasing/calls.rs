@@ -297,7 +297,7 @@ impl Search {
 
         for row in rows {
             let legs = row.legs(self.erasure.requested_at);
-            erased.calls += self.remember_legs(tx, (row.id, row.session_id), &legs)?;
+            erased.calls += self.remember_legs(tx, row.id, row.session_id, &legs)?;
             self.erase_call(tx, row)?;
             erased.call_attempts += self.erase_attempts(tx, row.id, Texts::All)?;
             let sql = "SELECT id, call_id, name, value, summary, explanation FROM transfers WHERE org_id = $1 AND call_id = $2";
@@ -312,7 +312,8 @@ impl Search {
     pub(super) fn remember_legs(
         &self,
         tx: &mut Tx,
-        (call, session): (Uuid, Option<Uuid>),
+        call: Uuid,
+        session: Option<Uuid>,
         legs: &ErasedLegs,
     ) -> Result<u64, Error> {
         // Another node may have stored the same legs before: the call counts once.
@@ -401,7 +402,7 @@ impl Search {
         if let Some(call) = call {
             // Stored under the id of the transfer: under its own id the call would count as the contact's, and lose its metadata.
             let legs = call.legs(self.erasure.requested_at);
-            self.remember_legs(tx, (transfer.id, None), &legs)?;
+            self.remember_legs(tx, transfer.id, None, &legs)?;
         }
 
         self.erase_attempts(tx, transfer.call_id, Texts::Mentions)

@@ -181,7 +181,9 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let (projected_to, projected) = watch::channel(FactPosition(0));
 
         let writer = Writer::new(
-            (disk, first, tail),
+            disk,
+            first,
+            tail,
             Arc::clone(&queue),
             Arc::clone(&shared),
             synced_to,

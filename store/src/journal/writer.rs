@@ -61,7 +61,9 @@ impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
 impl<T, D: Disk> Writer<T, D> {
     /// Creates a writer for the first segment, whose file is `tail`.
     pub(super) fn new(
-        (disk, segment, tail): (D, Segment, Open),
+        disk: D,
+        segment: Segment,
+        tail: Open,
         queue: Arc<Queue<T>>,
         shared: Arc<Shared<T>>,
         synced: watch::Sender<SyncedTo>,
@@ -415,7 +417,9 @@ mod tests {
             });
 
             let writer = Writer::new(
-                (disk.clone(), first, tail),
+                disk.clone(),
+                first,
+                tail,
                 Arc::clone(&queue),
                 Arc::clone(&shared),
                 to,

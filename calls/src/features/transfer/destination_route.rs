@@ -127,11 +127,11 @@ impl DestinationRoute {
 
         if !leads_back {
             // After the permit, which is released by drop: a start that was counted can't be taken back.
-            let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
+            let (id, rate) = trunk.map_or((Uuid::nil(), None), |trunk| {
                 (trunk.id, trunk.calls_per_second)
             });
             outbound_limits
-                .begin(org, rate, now)
+                .begin(org, id, rate, now)
                 .map_err(|denied| denied.reason)?;
         }
         Ok(Some(permit))

@@ -103,11 +103,17 @@ impl LastTransfer {
             uri: dialog.request_uri(),
             body: b"",
         };
-        let at = (ChallengedRequest::InDialog(dialog), destination);
+        let stage = ChallengedRequest::InDialog(dialog);
         let answered = match &trunk.credentials {
-            Some(held) => {
-                challenge_answer::answer(held, cx, digest_answers, message, &challenged, at)
-            }
+            Some(held) => challenge_answer::answer(
+                held,
+                cx,
+                digest_answers,
+                message,
+                &challenged,
+                stage,
+                destination,
+            ),
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {

@@ -117,7 +117,7 @@ impl Accepted<'_> {
         };
 
         cx.with_head(write, |cx, head| {
-            cx.acknowledge((self.client, self.flow), &self.dialog, head, b"");
+            cx.acknowledge(self.client, self.flow, &self.dialog, head, b"");
         });
     }
 }

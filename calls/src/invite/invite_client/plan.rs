@@ -132,7 +132,8 @@ impl PeerPlan {
         digest_answers: &mut DigestAnswers,
         message: &Message<'_>,
         challenged: &ChallengedMessage<'_>,
-        (stage, destination): (ChallengedRequest<'_>, IpAddr),
+        stage: ChallengedRequest<'_>,
+        destination: IpAddr,
     ) -> bool {
         let answered = match self.credentials_at(destination) {
             Some(held) => challenge_answer::answer(
@@ -141,7 +142,8 @@ impl PeerPlan {
                 digest_answers,
                 message,
                 challenged,
-                (stage, destination),
+                stage,
+                destination,
             ),
             None => Err(Unanswerable::NoPair),
         };

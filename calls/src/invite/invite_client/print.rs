@@ -61,7 +61,7 @@ impl InviteClient {
             };
             match self.plan.transport {
                 TransportChoice::Ours => {
-                    large_invite::send_invite(cx, self.leg.key, (target, *flow), &request)
+                    large_invite::send_invite(cx, self.leg.key, target, *flow, &request)
                 }
                 TransportChoice::Given => large_invite::send_by(cx, self.leg.key, *flow, &request),
             }

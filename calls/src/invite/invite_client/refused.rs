@@ -80,12 +80,12 @@ impl InviteClient {
             true => ChallengedRequest::Ringing,
             false => ChallengedRequest::Initial,
         };
-        let at = (stage, target.address.ip());
+        let destination = target.address.ip();
 
         attempt.requests < self.plan.max_requests
             && self
                 .plan
-                .answer(cx, digest_answers, message, &challenged, at)
+                .answer(cx, digest_answers, message, &challenged, stage, destination)
     }
 
     /// Adopts a longer Min-SE: each proxy on the path may ask for more than the one before it (RFC 4028 §7.3).

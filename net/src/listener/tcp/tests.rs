@@ -64,7 +64,8 @@ impl Server {
 
         let (listeners, connections) = TcpListeners::start(
             [(3, Transport::Tcp, socket)],
-            (settings, unsecured()),
+            settings,
+            unsecured(),
             Shard(to),
             clock,
         )

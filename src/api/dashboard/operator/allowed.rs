@@ -136,7 +136,7 @@ async fn add(form: &OperatorForm, allowed: Allowed) -> Result<Response, ErrorPag
     let org = form.visitor.id("orgId")?;
     let path = format!("/operator/orgs/{org}/{}", allowed.at());
     let body = json!({allowed.field(): form.fields.text(allowed.field()).trim()});
-    send(form, org, (Method::POST, &path), Some(&body)).await
+    send(form, org, Method::POST, &path, Some(&body)).await
 }
 
 async fn remove(form: &OperatorForm, allowed: Allowed) -> Result<Response, ErrorPage> {
@@ -144,17 +144,18 @@ async fn remove(form: &OperatorForm, allowed: Allowed) -> Result<Response, Error
     let entry = allowed.entry(form.fields.text(allowed.field()).trim());
     let entry = entry.ok_or_else(ErrorPage::not_found)?;
     let path = format!("/operator/orgs/{org}/{}/{entry}", allowed.at());
-    send(form, org, (Method::DELETE, &path), None).await
+    send(form, org, Method::DELETE, &path, None).await
 }
 
 async fn send(
     form: &OperatorForm,
     org: Uuid,
-    request: (Method, &str),
+    method: Method,
+    path: &str,
     body: Option<&Value>,
 ) -> Result<Response, ErrorPage> {
     let back = format!("orgs/{org}");
-    change(&form.visitor, request, body, (Section::Orgs, &back)).await
+    change(&form.visitor, method, path, body, Section::Orgs, &back).await
 }
 
 /// `POST /operator-console/orgs/{orgId}/networks`

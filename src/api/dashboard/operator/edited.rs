@@ -185,7 +185,8 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
                 visitor,
                 edited,
                 &current,
-                (status, &html! { section.card { (again) } }),
+                status,
+                &html! { section.card { (again) } },
             ))
         }
     }
@@ -211,14 +212,15 @@ fn outdated(form: &OperatorForm, edited: Edited, current: &Current) -> Response 
         (conflict(&differing))
         section.card { (edit_form(visitor, edited, current, Some(&form.fields), None)) }
     };
-    shown_again(visitor, edited, current, (StatusCode::CONFLICT, &content))
+    shown_again(visitor, edited, current, StatusCode::CONFLICT, &content)
 }
 
 fn shown_again(
     visitor: &OperatorVisitor,
     edited: Edited,
     current: &Current,
-    (status, content): (StatusCode, &Markup),
+    status: StatusCode,
+    content: &Markup,
 ) -> Response {
     let (section, at, list) = edited.list();
     let name = &current.name;
@@ -234,9 +236,11 @@ fn shown_again(
 /// Sends a command, and shows the page `back` again, or why nothing was changed.
 pub(super) async fn change(
     visitor: &OperatorVisitor,
-    (method, path): (Method, &str),
+    method: Method,
+    path: &str,
     body: Option<&Value>,
-    (section, back): (Section, &str),
+    section: Section,
+    back: &str,
 ) -> Result<Response, ErrorPage> {
     let nothing = body
         .and_then(Value::as_object)

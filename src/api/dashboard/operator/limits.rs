@@ -157,8 +157,8 @@ pub(super) async fn save(form: &OperatorForm, of: Limited) -> Result<Response, E
     let differing = conflicts(&form.fields, &current);
     if differing.is_empty() {
         let (path, body) = (of.path(), changes(&form.fields));
-        let back = (of.section(), &*of.page());
-        return change(visitor, (Method::PATCH, &path), Some(&body), back).await;
+        let (section, page) = (of.section(), of.page());
+        return change(visitor, Method::PATCH, &path, Some(&body), section, &page).await;
     }
 
     let again = filled(visitor, of, &current, Some(&form.fields));

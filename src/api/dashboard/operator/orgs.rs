@@ -235,9 +235,11 @@ async fn command(form: &OperatorForm, word: &str) -> Result<Response, ErrorPage>
     let back = format!("orgs/{id}");
     change(
         &form.visitor,
-        (Method::POST, &path),
+        Method::POST,
+        &path,
         None,
-        (Section::Orgs, &back),
+        Section::Orgs,
+        &back,
     )
     .await
 }
@@ -247,9 +249,11 @@ pub(super) async fn delete(form: OperatorForm) -> Result<Response, ErrorPage> {
     let path = format!("/operator/orgs/{}", form.visitor.id("orgId")?);
     change(
         &form.visitor,
-        (Method::DELETE, &path),
+        Method::DELETE,
+        &path,
         None,
-        (Section::Orgs, ""),
+        Section::Orgs,
+        "",
     )
     .await
 }

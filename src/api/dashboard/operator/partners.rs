@@ -200,9 +200,11 @@ pub(super) async fn revoke_key(form: OperatorForm) -> Result<Response, ErrorPage
     let back = format!("partners/{partner}");
     change(
         &form.visitor,
-        (Method::DELETE, &path),
+        Method::DELETE,
+        &path,
         None,
-        (Section::Partners, &back),
+        Section::Partners,
+        &back,
     )
     .await
 }
