@@ -34,20 +34,13 @@ pub(crate) mod trunk_sdp;
 pub(crate) mod uas_invite;
 pub(crate) mod unacceptable_body;
 
-pub(crate) use ack::Ack;
-pub(crate) use active::{ActiveLeg, Lost};
-pub(crate) use legs::Legs;
-pub(crate) use send::NewRequest;
-pub(crate) use state::{AwaitedAck, Bye, LegState, Replacing, Session};
-
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
-use trunkline_sip::dialog::streams;
+use trunkline_sip::dialog::{Dialog, streams};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
@@ -70,6 +63,12 @@ use crate::parts::sips::is_sips;
 use crate::parts::spoken_code::SpokenCode;
 use crate::trust::credentials::LegCredentials;
 use crate::trust::known_addresses::KnownAddresses;
+
+pub(crate) use ack::Ack;
+pub(crate) use active::{ActiveLeg, Lost};
+pub(crate) use legs::Legs;
+pub(crate) use send::NewRequest;
+pub(crate) use state::{AwaitedAck, Bye, LegState, Replacing, Session};
 
 /// A leg of a call.
 #[derive(Debug)]

@@ -13,9 +13,6 @@ mod source_trust;
 mod table;
 mod verification;
 
-pub use commands::HangUpRequester;
-pub use setup::DOCTOR;
-
 use std::collections::HashMap;
 
 use trunkline_bounds::Holder;
@@ -32,6 +29,9 @@ use crate::media::local_media;
 use crate::parts::ids::{CallKey, key_of};
 use crate::parts::refusal::Reason;
 use table::CallTable;
+
+pub use commands::HangUpRequester;
+pub use setup::DOCTOR;
 
 /// Bound on stored lost connections, after which the calls are searched for them.
 const MAX_LOST: usize = 1_024;

@@ -160,7 +160,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
 
-    status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
+    status_callbacks::follow(tx, org, agent.id, agent.runtime.as_ref(), now)?;
     tx.changed(Change::Org(org), now);
     Ok(agent)
 }
@@ -270,7 +270,7 @@ pub fn update(
     )?;
 
     if change.runtime.is_some() {
-        status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
+        status_callbacks::follow(tx, org, agent.id, agent.runtime.as_ref(), now)?;
     }
     tx.changed(Change::Org(org), now);
     Ok(agent)

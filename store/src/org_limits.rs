@@ -16,8 +16,8 @@ use super::{Change, lock_org, orgs};
 pub struct StoredLimits(Vec<(OrgLimit, StoredLimit)>);
 
 impl StoredLimits {
-    pub(super) fn add(&mut self, limit: (OrgLimit, StoredLimit)) {
-        self.0.push(limit);
+    pub(super) fn add(&mut self, limit: OrgLimit, stored: StoredLimit) {
+        self.0.push((limit, stored));
     }
 
     /// Returns one limit.

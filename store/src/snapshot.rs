@@ -248,8 +248,8 @@ fn add_limits(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Err
     }
 
     for row in org_limits::of_all(tx)? {
-        if let (Some(limit), Some(rows)) = (row.read(), rows.get_mut(&row.org_id)) {
-            rows.limits.add(limit);
+        if let (Some((limit, stored)), Some(rows)) = (row.read(), rows.get_mut(&row.org_id)) {
+            rows.limits.add(limit, stored);
         }
     }
     Ok(())

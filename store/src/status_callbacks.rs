@@ -15,7 +15,8 @@ use super::webhooks::owner;
 /// Sets the callback of an agent to that of its runtime. Enables a callback that was disabled after a 410.
 pub(super) fn follow(
     tx: &mut Tx,
-    (org, agent): (Uuid, Uuid),
+    org: Uuid,
+    agent: Uuid,
     runtime: Option<&Runtime>,
     now: Moment,
 ) -> Result<(), Error> {

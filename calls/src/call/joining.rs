@@ -6,7 +6,6 @@ use super::Call;
 use crate::core::context::Cx;
 use crate::features::join::JoinProgress;
 use crate::features::transfer::TransferEvent;
-use crate::leg::delayed_ack::Delayed;
 use crate::leg::media_profile;
 use crate::leg::own_request::RequestKind;
 use crate::media::local_media;
@@ -17,7 +16,7 @@ impl Call {
     pub(super) fn apply_join_progress(
         &mut self,
         cx: &mut Cx<'_>,
-        progress: JoinProgress<Delayed>,
+        progress: JoinProgress,
         answer: Option<&[u8]>,
     ) {
         match progress {

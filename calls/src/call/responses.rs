@@ -7,19 +7,15 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::core::context::Cx;
-use crate::dialog::challenge;
-use crate::dialog::in_dialog;
-use crate::dialog::reoffer;
 use crate::dialog::reoffer::ReofferProgress;
-use crate::dialog::repeat;
+use crate::dialog::{challenge, in_dialog, reoffer, repeat};
 use crate::features::transfer::TransferEvent;
 use crate::invite::attempts::NoAnswer;
 use crate::invite::late_answer::refuse_late_answer;
 use crate::leg::call_status::CallStatus;
 use crate::leg::own_request::{Pending, Purpose};
 use crate::media::local_media;
-use crate::session;
-use crate::{has_sdp, sdp_of};
+use crate::{has_sdp, sdp_of, session};
 
 impl Call {
     /// Handles an answer to a request of ours.

@@ -14,8 +14,7 @@ use crate::dial::dialing;
 use crate::inbound::dialog_proof::DialogProof;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
-use crate::media::bot;
-use crate::media::local_media;
+use crate::media::{bot, local_media};
 use crate::parts::refusal::Reason;
 
 impl Call {

@@ -10,18 +10,13 @@ use trunkline_sip::wheel::TimerId;
 use super::Call;
 use crate::core::context::Cx;
 use crate::features::hold::HoldError;
-use crate::features::transfer::bridge;
-use crate::features::transfer::notify;
-use crate::features::transfer::refer;
-use crate::features::transfer::runtime;
 use crate::features::transfer::{
-    CallFacts, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
+    CallFacts, NewTransfer, Steps, TransferError, TransferEvent, TransferRequest, TransferStep,
+    Transferee, bridge, notify, refer, runtime,
 };
-use crate::features::transfer::{NewTransfer, Transferee};
 use crate::flow::TransferFailure;
 use crate::leg::call_status::CallStatus;
-use crate::media::bot;
-use crate::media::local_media;
+use crate::media::{bot, local_media};
 use crate::parts::bye::ByeContent;
 use crate::parts::ids::{CallKey, CallTimer, LegId};
 

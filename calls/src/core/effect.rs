@@ -21,6 +21,7 @@ use crate::parts::ids::CallKey;
 use crate::parts::spoken_code::SpokenCode;
 use crate::parts::target::{Target, UnresolvedTarget};
 use crate::trust::challenge_report::ChallengeReport;
+
 pub use crate::trust::failed_login::UnknownUser;
 pub use crate::trust::unanswered_challenges::UnansweredChallenge;
 

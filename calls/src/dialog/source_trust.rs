@@ -19,7 +19,7 @@ use crate::core::context::Core;
 use crate::core::next_hop::ways_of;
 use crate::leg::SipPeer;
 use crate::leg::bridge::Bridge;
-use crate::parts::ids::LegId;
+use crate::parts::ids::DialogPlace;
 use crate::parts::role::LegRole;
 use crate::parts::target;
 use crate::parts::target::DialTarget;
@@ -42,10 +42,11 @@ pub(crate) fn trust(
     core: &mut Core,
     view: Option<&View>,
     org: Uuid,
-    (id, fork): (LegId, u8),
+    at: DialogPlace,
     flow: &Flow,
     now: Moment,
 ) -> SourceTrust {
+    let DialogPlace { leg: id, fork } = at;
     let is_runtimes = bridge.role(id) == LegRole::Agent;
     let Some(leg) = bridge.legs.sip_mut(id) else {
         return SourceTrust::Unknown;

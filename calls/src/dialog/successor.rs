@@ -4,10 +4,9 @@
 use trunkline_sip::endpoint::ServerTx;
 
 use crate::core::context::Cx;
-use crate::leg::Replacing;
 use crate::leg::bridge::Bridge;
-use crate::leg::keep_alive;
 use crate::leg::relay::Relay;
+use crate::leg::{Replacing, keep_alive};
 use crate::parts::bye::ByeContent;
 use crate::parts::role::LegRole;
 

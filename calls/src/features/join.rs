@@ -34,9 +34,9 @@ use crate::{has_sdp, sdp_of};
 /// would have hung up by then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// State of the two ends. `D` is a 2xx of the caller's whose ACK waits.
+/// State of the two ends.
 #[derive(PartialEq, Eq, Debug)]
-enum JoinStep<D> {
+enum JoinStep {
     /// The agent's side has not answered our INVITE yet. That INVITE's own timers end this (`dialing`).
     Waiting,
     /// The caller gets this SDP of the agent's side.
@@ -49,17 +49,17 @@ enum JoinStep<D> {
     /// The caller is asked for an offer. `answer` answers it if the agent's side refuses that offer.
     AskOffer { answer: Box<[u8]> },
     /// The agent's side gets the caller's offer, whose ACK waits for the answer.
-    AnswerOffer { delayed: D, answer: Box<[u8]> },
+    AnswerOffer { delayed: Delayed, answer: Box<[u8]> },
     /// Both have each other's media.
     Settled,
 }
 
-/// Exchange of media between both ends. `D` is a 2xx of the caller's whose ACK waits.
+/// Exchange of media between both ends.
 #[derive(Debug)]
-pub(crate) struct Join<D> {
+pub(crate) struct Join {
     /// The caller's SDP as the agent's side knows it.
     heard: Box<[u8]>,
-    step: JoinStep<D>,
+    step: JoinStep,
     /// The destination that replaces the agent once the caller has its media.
     arriving: Option<LegId>,
     /// Both had each other's media before, and keep them if the caller refuses.
@@ -71,7 +71,7 @@ pub(crate) struct Join<D> {
 /// Consequence of an event.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum JoinProgress<D> {
+pub(crate) enum JoinProgress {
     /// Nothing.
     Nothing,
     /// A re-INVITE is due, with this deadline.
@@ -84,9 +84,9 @@ pub(crate) enum JoinProgress<D> {
         asks: Option<Moment>,
     },
     /// The caller's offer is acknowledged with that answer; both have each other's media.
-    Acknowledge { delayed: D, answer: Box<[u8]> },
+    Acknowledge { delayed: Delayed, answer: Box<[u8]> },
     /// The offer came too late and is rejected.
-    Reject(D),
+    Reject(Delayed),
     /// The destination is hung up on; the caller stays with its agent.
     SendAway {
         destination: LegId,
@@ -99,7 +99,7 @@ pub(crate) enum JoinProgress<D> {
     Settled,
 }
 
-impl<D> Join<D> {
+impl Join {
     /// A join that waits for the agent's side, which is being invited with the caller's SDP.
     pub(crate) const fn with(heard: Box<[u8]>) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl<D> Join<D> {
     }
 
     /// The caller's 2xx whose ACK waits for the answer of the agent's side.
-    pub(crate) const fn delayed(&self) -> Option<&D> {
+    pub(crate) const fn delayed(&self) -> Option<&Delayed> {
         match &self.step {
             JoinStep::AnswerOffer { delayed, .. } => Some(delayed),
             JoinStep::Waiting
@@ -184,14 +184,14 @@ impl<D> Join<D> {
         }
     }
 
-    fn ask(&mut self, step: JoinStep<D>, now: Moment) -> Moment {
+    fn ask(&mut self, step: JoinStep, now: Moment) -> Moment {
         self.step = step;
         self.until = now + PATIENCE;
         self.until
     }
 
     /// Takes the answer of the agent's side.
-    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<D> {
+    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress {
         JoinProgress::Ask(self.ask(JoinStep::Join(sdp.into()), now))
     }
 
@@ -205,7 +205,7 @@ impl<D> Join<D> {
         round: JoinRound,
         sdp: Option<&[u8]>,
         now: Moment,
-    ) -> JoinProgress<D> {
+    ) -> JoinProgress {
         if !self.is_due(round) {
             // The join was abandoned, or went on, after this re-INVITE was sent.
             return JoinProgress::Nothing;
@@ -255,7 +255,7 @@ impl<D> Join<D> {
     }
 
     /// Takes the offer that the caller was asked for, from a 2xx whose ACK waits.
-    pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> JoinProgress<D> {
+    pub(crate) fn offered(&mut self, delayed: Delayed, offer: &[u8], now: Moment) -> JoinProgress {
         match std::mem::replace(&mut self.step, JoinStep::Settled) {
             JoinStep::AskOffer { answer } => {
                 self.heard = offer.into();
@@ -275,7 +275,7 @@ impl<D> Join<D> {
     }
 
     /// Takes a change of the caller that crossed: it gives both each other's media.
-    pub(crate) fn crossed(&mut self) -> JoinProgress<D> {
+    pub(crate) fn crossed(&mut self) -> JoinProgress {
         match self.step {
             JoinStep::Join(_) | JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => {
                 // The relayed change carried each side's newest SDP to the other, so our own rounds would only repeat
@@ -299,7 +299,7 @@ impl<D> Join<D> {
         round: JoinRound,
         reason: Reason,
         status: u16,
-    ) -> JoinProgress<D> {
+    ) -> JoinProgress {
         if !self.is_due(round) {
             return JoinProgress::Nothing;
         }
@@ -327,7 +327,7 @@ impl<D> Join<D> {
     }
 
     /// Takes the caller's open offer at the end of the call, to reject it.
-    pub(crate) fn abandon(self) -> Option<D> {
+    pub(crate) fn abandon(self) -> Option<Delayed> {
         match self.step {
             JoinStep::AnswerOffer { delayed, .. } => Some(delayed),
             JoinStep::Waiting
@@ -344,11 +344,11 @@ pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 
 /// Exchange of media between both ends of a call by us, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Joining(Option<Box<Join<Delayed>>>);
+pub(crate) struct Joining(Option<Box<Join>>);
 
 impl Joining {
     /// Keeps a join, in the state that it has been made in.
-    pub(crate) fn wait_with(&mut self, join: Join<Delayed>) {
+    pub(crate) fn wait_with(&mut self, join: Join) {
         self.0 = Some(Box::new(join));
     }
 
@@ -420,7 +420,7 @@ impl Joining {
         id: LegId,
         sdp: Option<&[u8]>,
         now: Moment,
-    ) -> JoinProgress<Delayed> {
+    ) -> JoinProgress {
         // If the media end here (`is_local`), no other end has to learn of the change.
         let is_idle = self.0.is_none() && bridge.status() == CallStatus::Up && !bridge.is_local();
         let known = |id| bridge.legs.sip(id)?.first_local_sdp();
@@ -446,27 +446,24 @@ impl Joining {
     }
 
     /// Begins: the agent's side has answered with that SDP, which the caller gets next.
-    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<Delayed> {
+    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress {
         self.step(|join| join.begin(sdp, now))
     }
 
     /// Handles a change of the caller that was accepted and gives both each other's media.
-    pub(crate) fn on_crossed(&mut self) -> JoinProgress<Delayed> {
+    pub(crate) fn on_crossed(&mut self) -> JoinProgress {
         self.step(Join::crossed)
     }
 
     /// Handles a re-INVITE that couldn't be sent in time.
-    pub(crate) fn on_late(&mut self) -> JoinProgress<Delayed> {
+    pub(crate) fn on_late(&mut self) -> JoinProgress {
         self.step(|join| match join.due().map(|(round, _)| round) {
             Some(round) => join.refused(round, Reason::JoinRefused, 408),
             None => JoinProgress::Nothing,
         })
     }
 
-    fn step(
-        &mut self,
-        step: impl FnOnce(&mut Join<Delayed>) -> JoinProgress<Delayed>,
-    ) -> JoinProgress<Delayed> {
+    fn step(&mut self, step: impl FnOnce(&mut Join) -> JoinProgress) -> JoinProgress {
         self.0.as_deref_mut().map_or(JoinProgress::Nothing, step)
     }
 
@@ -516,7 +513,7 @@ impl Joining {
         flow: Flow,
         pending: &Pending,
         message: &Message<'_>,
-    ) -> Result<JoinProgress<Delayed>, Lost> {
+    ) -> Result<JoinProgress, Lost> {
         let (Purpose::Join(round), Some(mut leg)) = (pending.purpose, bridge.at(pending.leg))
         else {
             return Ok(JoinProgress::Nothing);
@@ -565,7 +562,7 @@ impl Joining {
         cx: &mut Cx<'_>,
         pending: &Pending,
         status: u16,
-    ) -> Result<JoinProgress<Delayed>, Lost> {
+    ) -> Result<JoinProgress, Lost> {
         let (Purpose::Join(round), Some(mut leg)) = (pending.purpose, bridge.at(pending.leg))
         else {
             return Ok(JoinProgress::Nothing);
@@ -588,7 +585,7 @@ impl Joining {
         cx: &Cx<'_>,
         round: JoinRound,
         reply: Reply,
-    ) -> JoinProgress<Delayed> {
+    ) -> JoinProgress {
         let (reason, status) = match reply {
             Reply::RetryAfter(wait) => {
                 self.later(bridge, cx, wait);
@@ -608,6 +605,7 @@ impl Joining {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leg::delayed_ack::tests::delayed;
 
     const NOW: Moment = Moment::from_secs(1_790_000_000);
     const CALLER: &[u8] = b"v=0\r\no=c 1 1 IN IP4 h\r\nm=audio 1 RTP/AVP 0\r\n";
@@ -616,7 +614,7 @@ mod tests {
     const LAST: &[u8] = b"v=0\r\no=a 1 3 IN IP4 h\r\nm=audio 4 RTP/AVP 0\r\n";
 
     /// Returns a state by its name.
-    fn at(state: &str) -> Join<u8> {
+    fn at(state: &str) -> Join {
         let step = match state {
             "waiting" => JoinStep::Waiting,
             "join" | "arriving" => JoinStep::Join(AGENT.into()),
@@ -628,7 +626,7 @@ mod tests {
                 answer: LAST.into(),
             },
             "answer" => JoinStep::AnswerOffer {
-                delayed: 7,
+                delayed: delayed(),
                 answer: LAST.into(),
             },
             "settled" => JoinStep::Settled,
@@ -644,7 +642,7 @@ mod tests {
         }
     }
 
-    fn name_of(join: &Join<u8>) -> &'static str {
+    fn name_of(join: &Join) -> &'static str {
         match &join.step {
             JoinStep::Waiting => "waiting",
             JoinStep::Join(_) => "join",
@@ -656,7 +654,7 @@ mod tests {
     }
 
     /// Name of a consequence in the table.
-    fn said(progress: &JoinProgress<u8>) -> &'static str {
+    fn said(progress: &JoinProgress) -> &'static str {
         match progress {
             JoinProgress::Nothing => "-",
             JoinProgress::Ask(_) => "asks",
@@ -690,7 +688,7 @@ mod tests {
         "a round that was given up",
     ];
 
-    fn happen(join: &mut Join<u8>, event: &str) -> JoinProgress<u8> {
+    fn happen(join: &mut Join, event: &str) -> JoinProgress {
         let round = join.due().map(|(round, _)| round);
         let known = match round {
             Some(JoinRound::Join) => CALLER,
@@ -703,7 +701,7 @@ mod tests {
             "accepted with what is known" => join.accepted(round_or_join, Some(known), NOW),
             "accepted with a change" => join.accepted(round_or_join, Some(OTHER), NOW),
             "accepted without SDP" => join.accepted(round_or_join, None, NOW),
-            "offered" => join.offered(7, OTHER, NOW),
+            "offered" => join.offered(delayed(), OTHER, NOW),
             "crossed" => join.crossed(),
             "refused" => join.refused(round_or_join, WHY, 488),
             "a round that was given up" => {
@@ -828,7 +826,7 @@ mod tests {
 
     #[test]
     fn a_join_names_its_destination_its_deadline_and_the_answer_that_waits() {
-        let mut arriving = Join::<u8>::arriving(CALLER.into(), LegId::SECOND);
+        let mut arriving = Join::arriving(CALLER.into(), LegId::SECOND);
         assert_eq!(arriving.destination(), Some(LegId::SECOND));
         assert_eq!(arriving.heard(), CALLER);
         assert_eq!(
@@ -836,25 +834,25 @@ mod tests {
             JoinProgress::Ask(NOW + PATIENCE)
         );
         assert_eq!(arriving.until(), NOW + PATIENCE);
-        assert_eq!(Join::<u8>::with(CALLER.into()).destination(), None);
+        assert_eq!(Join::with(CALLER.into()).destination(), None);
 
         for state in ["waiting", "join", "follow", "ask", "settled"] {
             assert_eq!(at(state).delayed(), None, "{state}");
             assert_eq!(at(state).abandon(), None, "{state}");
         }
-        assert_eq!(at("answer").delayed(), Some(&7));
-        assert_eq!(at("answer").abandon(), Some(7));
+        assert_eq!(at("answer").delayed(), Some(&delayed()));
+        assert_eq!(at("answer").abandon(), Some(delayed()));
     }
 
     #[test]
     fn ends_that_were_joined_before_keep_their_media_where_one_refuses() {
-        let mut agent_moved = Join::<u8>::moved(CALLER.into());
+        let mut agent_moved = Join::moved(CALLER.into());
         assert_eq!(said(&agent_moved.begin(OTHER, NOW)), "asks");
         assert_eq!(agent_moved.due(), Some((JoinRound::Join, OTHER)));
         let refused = agent_moved.refused(JoinRound::Join, WHY, 488);
         assert_eq!(refused, JoinProgress::Settled);
 
-        let mut caller_moved = Join::<u8>::caller_moved(CALLER.into(), AGENT.into());
+        let mut caller_moved = Join::caller_moved(CALLER.into(), AGENT.into());
         let moved = caller_moved.accepted(JoinRound::Join, Some(OTHER), NOW);
         assert_eq!(said(&moved), "joined, asks");
         assert_eq!(caller_moved.due(), Some((JoinRound::Follow, OTHER)));

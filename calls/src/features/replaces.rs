@@ -12,12 +12,10 @@ use trunkline_sip::wire::Message;
 
 use crate::core::context::{Cx, MIN_SE};
 use crate::core::traced::DialogIdentity;
-use crate::dialog::reoffer;
-use crate::dialog::successor;
+use crate::dialog::{reoffer, successor};
 use crate::leg::call_status::CallStatus;
-use crate::leg::keep_alive;
 use crate::leg::relay::Relay;
-use crate::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
+use crate::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer, keep_alive};
 use crate::media::local_media;
 use crate::parts::ids::{LegId, TagOwner};
 use crate::parts::refusal::Reason;

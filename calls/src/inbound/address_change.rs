@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trunkline_model::view::{PeerLogin, View};
-use trunkline_sip::auth::{self, ChallengeCause, Secret, Verdict};
+use trunkline_sip::auth;
+use trunkline_sip::auth::{ChallengeCause, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;

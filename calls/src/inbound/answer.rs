@@ -13,8 +13,7 @@ use crate::leg::bridge::Bridge;
 use crate::leg::call_end::AnswerProgress;
 use crate::leg::provisional_relay::{HeldAnswer, WinningAnswer};
 use crate::leg::relay::Relay;
-use crate::leg::uas_invite;
-use crate::leg::{Ack, LegState, Session};
+use crate::leg::{Ack, LegState, Session, uas_invite};
 use crate::parts::crossing::Crossing;
 use crate::{has_sdp, sdp_of};
 

@@ -9,7 +9,8 @@ use trunkline_sip::wire::print::Head;
 use super::unacceptable_body::UnacceptableBody;
 use crate::core::context::Config;
 use crate::invite::invite_client::Failed;
-use crate::parts::crossing::{self, Crossing, RuntimeRefusal};
+use crate::parts::crossing;
+use crate::parts::crossing::{Crossing, RuntimeRefusal};
 use crate::parts::dial_failure::{DialFailure, refusal_lines};
 use crate::parts::refusal::Reason;
 

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::direction::rewritten;
 use trunkline_sip::dialog::sdp::Direction;
 
 /// Holds of a call, and the caller's offer that isn't answered.

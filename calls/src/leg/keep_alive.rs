@@ -17,9 +17,7 @@ use trunkline_sip::wire::{Message, Method};
 use crate::core::context::{Core, Cx};
 use crate::leg::ActiveLeg;
 use crate::leg::call_status::CallStatus;
-use crate::parts::ids::CallKey;
-use crate::parts::ids::CallTimer;
-use crate::parts::ids::LegId;
+use crate::parts::ids::{CallKey, CallTimer, LegId};
 use crate::parts::target;
 use crate::parts::target::DialTarget;
 

@@ -1,9 +1,12 @@
 //! Our own media on the agent's side: echo, spoken code, bots. Answers with G.711 and accepts every change of the caller that it can.
 
+mod media_peer;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use trunkline_sip::dialog::sdp::{self, Audio};
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::dialog::sdp::Audio;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
@@ -19,14 +22,10 @@ use crate::leg::call_end::AnswerProgress;
 use crate::leg::call_status::CallStatus;
 use crate::leg::relay::Relay;
 use crate::leg::runtime_invite::FIRST_FORK;
-use crate::leg::trunk_sdp;
-use crate::leg::uas_invite;
 use crate::leg::unacceptable_body::UnacceptableBody;
-use crate::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
+use crate::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer, trunk_sdp, uas_invite};
 use crate::parts::ids::{CallRef, LegId};
 use crate::parts::refusal::Reason;
-
-mod media_peer;
 
 /// SDP of our media for a message, and the audio that it agrees on with the peer.
 type LocalSdp = (Vec<u8>, Option<Audio>);

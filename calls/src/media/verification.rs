@@ -11,6 +11,7 @@ use crate::core::context::Cx;
 use crate::core::effect::Effect;
 use crate::leg::LocalAgent;
 use crate::leg::bridge::Bridge;
+
 pub use crate::parts::spoken_code::SpokenCode;
 
 /// A call that speaks a code.

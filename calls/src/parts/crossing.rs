@@ -9,8 +9,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use trunkline_sip::dialog::body;
-use trunkline_sip::header::content_type;
-use trunkline_sip::header::privacy::{self, Privacy};
+use trunkline_sip::header::privacy::Privacy;
+use trunkline_sip::header::{content_type, privacy};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 

@@ -7,7 +7,8 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::VerifiedNames;
 
-use super::target::{self, Target};
+use super::target;
+use super::target::Target;
 
 /// Reason why nothing can be sent to a target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -37,6 +37,20 @@ impl CallRef {
     }
 }
 
+/// A dialog of a call: its leg, and its number among the forks of an INVITE.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DialogPlace {
+    pub(crate) leg: LegId,
+    pub(crate) fork: u8,
+}
+
+/// A dialog that a message names by our tag.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NamedDialog {
+    pub(crate) call: CallKey,
+    pub(crate) place: DialogPlace,
+}
+
 /// A leg within its call. Numbers wrap around after 256 legs; those of legs that exist are skipped.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LegId(u8);

@@ -1,10 +1,9 @@
 //! Reasons for which we refuse or end a call: a stable code for programs, a sentence for people, a SIP status.
 
 use trunkline_bounds::NoShare;
+use trunkline_model::record::Status;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::Message;
-
-use trunkline_model::record::Status;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $status:literal $unanswered:ident $code:literal $sentence:literal;)+) => {

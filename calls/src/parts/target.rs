@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_model::address::{AddressPolicy, NamedBy};
+use trunkline_model::tied::{Namer, TiedPeers};
+use trunkline_model::ws_url::WsUrl;
 use trunkline_routing::E164;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
-
-use trunkline_model::address::{AddressPolicy, NamedBy};
-use trunkline_model::tied::{Namer, TiedPeers};
-use trunkline_model::ws_url::WsUrl;
 
 use super::preloaded_route;
 

@@ -3,11 +3,10 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use trunkline_model::transfer::Transfer;
-use trunkline_sip::moment::Moment;
-
 use trunkline_model::attempt::Attempt;
 use trunkline_model::record::{Ended, Fact, Started};
+use trunkline_model::transfer::Transfer;
+use trunkline_sip::moment::Moment;
 
 /// Offset of the wall clock from the clock of timers, in microseconds. All shards share one.
 #[derive(Debug, Default)]

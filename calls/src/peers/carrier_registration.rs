@@ -16,9 +16,9 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::PeerReply;
 use super::registrations::{RegistrationStatus, State};
-use super::service_route::{self, ServiceRouteFault};
+use super::service_route::ServiceRouteFault;
+use super::{PeerReply, service_route};
 use crate::parts::target;
 use crate::parts::target::{DialTarget, Target, UnresolvedTarget, default_port};
 use crate::trust::digest_answers::DigestAnswers;

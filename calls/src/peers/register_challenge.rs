@@ -9,8 +9,7 @@ use uuid::Uuid;
 
 use super::{PeerReply, Peers, PeersEffect};
 use crate::trust::challenge_report::{ChallengeOutcome, ChallengeReport, Challenger};
-use crate::trust::credentials::Unanswerable;
-use crate::trust::credentials::{ChallengedRequest, LegCredentials, OwnChallenges};
+use crate::trust::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unanswerable};
 
 impl Peers {
     /// Prepares the answer to a challenge; false if it can't be answered, or was answered before.

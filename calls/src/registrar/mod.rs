@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::view::{Login, PeerLogin, View};
+use trunkline_sip::auth;
 use trunkline_sip::auth::{
-    self, Algorithm, ChallengeCause, NonceSource, NonceWindow, Nonces, Policy, Verdict, WrongPart,
+    Algorithm, ChallengeCause, NonceSource, NonceWindow, Nonces, Policy, Verdict, WrongPart,
 };
 use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;

@@ -19,14 +19,13 @@ use crate::dial::calling;
 use crate::dialog::successor;
 use crate::features::transfer;
 use crate::inbound::admission::{CallerInvite, InviteLane};
-use crate::inbound::provisional;
-use crate::inbound::{admission, source_probe};
+use crate::inbound::{admission, provisional, source_probe};
 use crate::invite::attempts;
 use crate::invite::invite_client::InviteEvent;
 use crate::invite::late_answer::{refuse_late_answer, refuse_stray_answer};
 use crate::limits::attempt_counter::AttemptCounter;
 use crate::media::bot;
-use crate::parts::ids::{CallKey, CallTimer, key_of};
+use crate::parts::ids::{CallKey, CallTimer, DialogPlace, key_of};
 use crate::parts::refusal::{Reason, uri_refusal};
 use crate::parts::target;
 use crate::session;
@@ -78,7 +77,7 @@ impl Calls {
                 if let Some(found) = self.table.dialog_of(&self.core, &message)
                     && self.accepts_ack_source(view, found, &flow, &message, now)
                 {
-                    let (key, id, _) = found;
+                    let (key, id) = (found.call, found.place.leg);
                     if self.table.has_proof(key) {
                         self.with_proof(key, endpoint, now, |proof, cx| {
                             proof.prove(cx, id, ProvenBy::Ack)
@@ -320,7 +319,8 @@ impl Calls {
             // Nothing counts before the source is judged: tags cross the network in the clear and prove nothing.
             return match self.table.dialog_of(&self.core, message) {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
-                Some((key, id, fork)) => {
+                Some(found) => {
+                    let (key, DialogPlace { leg, fork }) = (found.call, found.place);
                     let org = self.org_for(view, key, message);
                     let is_prack = message.method() == Method::Prack;
                     let by = if is_prack {
@@ -329,11 +329,11 @@ impl Calls {
                         ProvenBy::Request
                     };
                     self.with(key, endpoint, now, |call, cx| {
-                        call.on_request(cx, id, fork, flow, message, org);
+                        call.on_request(cx, leg, fork, flow, message, org);
                     });
                     // Afterwards, so that a PRACK has its answer before the agent is called.
                     if self.table.has_proof(key) {
-                        self.with_proof(key, endpoint, now, |proof, cx| proof.prove(cx, id, by));
+                        self.with_proof(key, endpoint, now, |proof, cx| proof.prove(cx, leg, by));
                     }
                 }
                 None if self.answer_early(endpoint, flow, message, now) => {}

@@ -11,8 +11,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
 use super::table::CallTable;
-use crate::core::context::Core;
-use crate::core::context::Cx;
+use crate::core::context::{Core, Cx};
 use crate::dialog::in_dialog::busy;
 use crate::has_sdp;
 use crate::invite::invite_client::OurOffer;

@@ -8,8 +8,9 @@ use trunkline_model::invite_facts::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
+use trunkline_sip::dialog;
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
-use trunkline_sip::dialog::{self, Dialog};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::header::{privacy, text};
@@ -25,23 +26,22 @@ use crate::core::traced::{DialogIdentity, TracedLeg};
 use crate::features::hold::Hold;
 use crate::features::join::Joining;
 use crate::features::transfer::LastTransfer;
-use crate::inbound::admission;
 use crate::inbound::admission::CallerInvite;
 use crate::inbound::dialog_proof::{DialogProof, ProofWay};
-use crate::inbound::generation;
 use crate::inbound::generation::LAST_GENERATION;
-use crate::inbound::invite_facts;
 use crate::inbound::lifetime::Lifetime;
+use crate::inbound::{admission, generation, invite_facts};
 use crate::leg::bot_state::Bot;
 use crate::leg::bridge::Bridge;
 use crate::leg::dial::Dialing;
-use crate::leg::keep_alive;
 use crate::leg::media_rules::MediaRules;
 use crate::leg::runtime_chain::{First, NewChain};
-use crate::leg::runtime_invite;
 use crate::leg::runtime_invite::InvitedCall;
 use crate::leg::uas_invite::{ContactState, NewDialog, UasInvite, patience};
-use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use crate::leg::{
+    Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer, keep_alive,
+    runtime_invite,
+};
 use crate::limits::{Claim, LimitReached, Limits, Permit};
 use crate::parts::crossing::{lacking_options, own_headers};
 use crate::parts::dial_failure::refusal_lines;
@@ -50,8 +50,7 @@ use crate::parts::privacy::{ANONYMOUS_USER, CallerIdentity};
 use crate::parts::refusal::Reason;
 use crate::parts::request_origin::RequestOrigin;
 use crate::parts::role::LegRole;
-use crate::parts::sips;
-use crate::parts::target;
+use crate::parts::{sips, target};
 
 /// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";

@@ -14,7 +14,7 @@ use crate::dialog::source_trust;
 use crate::dialog::source_trust::SourceTrust;
 use crate::has_sdp;
 use crate::inbound::address_change;
-use crate::parts::ids::{CallKey, LegId, key_of};
+use crate::parts::ids::{DialogPlace, NamedDialog, key_of};
 
 impl Calls {
     /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.
@@ -22,11 +22,12 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
-        (key, id, fork): (CallKey, LegId, u8),
+        named: NamedDialog,
         flow: Flow,
         message: &Message<'_>,
         now: Moment,
     ) -> bool {
+        let (key, id) = (named.call, named.place.leg);
         let Some(call) = self.table.get_mut(key) else {
             return false;
         };
@@ -39,7 +40,7 @@ impl Calls {
             core,
             Some(view),
             org,
-            (id, fork),
+            named.place,
             &flow,
             now,
         );
@@ -83,12 +84,12 @@ impl Calls {
     pub(super) fn accepts_ack_source(
         &mut self,
         view: &View,
-        (key, id, fork): (CallKey, LegId, u8),
+        named: NamedDialog,
         flow: &Flow,
         ack: &Message<'_>,
         now: Moment,
     ) -> bool {
-        let Some(call) = self.table.get_mut(key) else {
+        let Some(call) = self.table.get_mut(named.call) else {
             return false;
         };
 
@@ -98,7 +99,7 @@ impl Calls {
             core,
             Some(view),
             org,
-            (id, fork),
+            named.place,
             flow,
             now,
         );
@@ -106,7 +107,10 @@ impl Calls {
         let is_let_in = match trust {
             SourceTrust::Known => true,
             SourceTrust::Awaited | SourceTrust::Unknown => {
-                !has_sdp(ack) && !call.bridge.awaits_sdp_of(id, ack.cseq().number)
+                !has_sdp(ack)
+                    && !call
+                        .bridge
+                        .awaits_sdp_of(named.place.leg, ack.cseq().number)
             }
             SourceTrust::LessSecure => false,
         };
@@ -151,12 +155,18 @@ impl Calls {
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
             // A runtime has its leg by now, which knows where the Contact of an early dialog leads.
-            Some(dialing) if dialing.is_runtime() => Some((call.bridge.agent_id(), 0)),
+            Some(dialing) if dialing.is_runtime() => Some(DialogPlace {
+                leg: call.bridge.agent_id(),
+                fork: 0,
+            }),
             Some(_) => None,
             None => {
                 let mut pending = call.bridge.requests.pending().iter();
                 let pending = pending.find(|pending| pending.client == tx);
-                pending.map(|pending| (pending.leg, pending.fork))
+                pending.map(|pending| DialogPlace {
+                    leg: pending.leg,
+                    fork: pending.fork,
+                })
             }
         };
 

@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::core::context::Core;
 use crate::leg::call_status::CallStatus;
 use crate::limits::attempt_counter::AttemptCounter;
-use crate::parts::ids::{CallKey, LegId, TagOwner};
+use crate::parts::ids::{CallKey, DialogPlace, NamedDialog, TagOwner};
 
 /// The calls of one shard.
 #[derive(Debug, Default)]
@@ -103,11 +103,7 @@ impl CallTable {
     }
 
     /// The call and leg that a message's To-tag (and for forks its From-tag) names.
-    pub(super) fn dialog_of(
-        &self,
-        core: &Core,
-        message: &Message<'_>,
-    ) -> Option<(CallKey, LegId, u8)> {
+    pub(super) fn dialog_of(&self, core: &Core, message: &Message<'_>) -> Option<NamedDialog> {
         let tag = core.minter.read_tag(message.to_tag()?)?;
         let found = core.tags.get(&tag.bits)?;
         let call = self.get(found.key)?;
@@ -120,7 +116,13 @@ impl CallTable {
                 && held.dialog.remote_tag() == from_tag
                 && held.dialog.call_id() == message.call_id()
         })?;
-        Some((found.key, found.leg, held.fork))
+        Some(NamedDialog {
+            call: found.key,
+            place: DialogPlace {
+                leg: found.leg,
+                fork: held.fork,
+            },
+        })
     }
 
     /// Returns whether a response belongs to a dialog of a call that is up.

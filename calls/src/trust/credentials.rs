@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use trunkline_model::auth_realms::{AuthRealms, ChallengeFault, KnownRealm};
 use trunkline_model::view::{OutboundRoute, PeerLogin};
-use trunkline_sip::auth::Nonces;
-use trunkline_sip::auth::client::{self, ChallengedMessage};
+use trunkline_sip::auth::client::ChallengedMessage;
+use trunkline_sip::auth::{Nonces, client};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::header::auth::Challenge;
 use trunkline_sip::header::text::unescape_pairs;

@@ -5,12 +5,12 @@
 //! its refusal.
 
 use smallvec::SmallVec;
-use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
+use trunkline_model::view::PeerLogin;
+use trunkline_sip::auth::client;
+use trunkline_sip::auth::client::{ChallengedMessage, Login};
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
-
-use trunkline_model::view::PeerLogin;
 
 /// Realms on the way to one peer. A further one isn't answered.
 const MAX_REALMS: usize = 4;

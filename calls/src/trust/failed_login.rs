@@ -6,11 +6,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_model::view::{Login, OrgView, Source, View};
 use trunkline_sip::auth::WrongPart;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
-
-use trunkline_model::view::{Login, OrgView, Source, View};
 
 /// A failed log-in with an unknown user name. It is logged for the operator and not stored.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,7 +12,8 @@
 use std::time::Duration;
 
 use trunkline_model::record::Ended;
-use trunkline_model::transfer::{self as record, TransferMethod, Trunk};
+use trunkline_model::transfer as record;
+use trunkline_model::transfer::{TransferMethod, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;

@@ -5,6 +5,16 @@
 //! that is silent, or refuses as the [`PeerPlan`] lists, leads to the next one. The client returns events ([`InviteEvent`]) and answers no peer; it doesn't
 //! know the purpose of the INVITE.
 
+mod attempt;
+mod event;
+mod plan;
+mod print;
+mod refused;
+mod silent;
+#[cfg(test)]
+mod tests;
+mod text;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,18 +41,8 @@ use crate::parts::ids::{CallKey, CallTimer, LegId, TagOwner};
 use crate::parts::target::{DialTarget, Target, UnresolvedTarget};
 use crate::trust::credentials::PeerAddresses;
 use crate::trust::digest_answers::DigestAnswers;
-
-mod attempt;
-mod event;
-mod plan;
-mod print;
-mod refused;
-mod silent;
-#[cfg(test)]
-mod tests;
-mod text;
-
 use attempt::{Attempt, ProvisionalOutcome, Reconnects};
+
 pub(crate) use event::{
     Accepted, AnswerSdp, EarlyDialog, Failed, InviteEvent, OurOffer, ProvisionalResponse, Sent,
 };

@@ -1,6 +1,11 @@
 //! Targets that leave an INVITE unanswered, or whose answer can't be used: the next one is tried, or the client gives up (RFC 3261 §17.1.1, RFC 3263
 //! §4.3).
 
+use trunkline_sip::dialog;
+use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, UnreadableResponse};
+
 use super::{ATTEMPT_PATIENCE, Attempt, Failed, InviteClient, InviteEvent, InviteText, State};
 use crate::core::context::Cx;
 use crate::invite::attempts::{AttemptResult, NoAnswer};
@@ -9,10 +14,6 @@ use crate::parts::dial_failure::{DialFailure, UNREACHABLE, reason_line};
 use crate::parts::ids::CallTimer;
 use crate::parts::refusal::Reason;
 use crate::parts::target::Target;
-use trunkline_sip::dialog;
-use trunkline_sip::endpoint::ClientTx;
-use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, UnreadableResponse};
 
 impl InviteClient {
     /// Handles a transaction that timed out, or whose flow broke.

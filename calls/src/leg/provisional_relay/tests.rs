@@ -1,13 +1,11 @@
 //! Reliable and unreliable responses of several forks to one caller, their PRACKs, and the 2xx that waits for one.
 
-use trunkline_sip::endpoint::{Config, Endpoint, Owner, Request};
-use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::Transport;
-use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wheel::Wheel;
-use trunkline_sip::wire::{Framing, Method, lex};
+use trunkline_sip::wire::{Framing, lex};
 
 use super::*;
+use crate::leg::delayed_ack::tests::transactions;
 
 /// A caller that records what it gets: fork, status and RSeq.
 struct Recorder {
@@ -291,32 +289,6 @@ fn flow() -> Flow {
         local,
         peer: local,
     }
-}
-
-/// Transactions of two INVITEs.
-fn transactions() -> [ClientTx; 2] {
-    let config = Config {
-        minter: Minter::new(Node(7), [7; 16]),
-        t1: T1,
-        t2: Duration::from_secs(4),
-        t4: Duration::from_secs(5),
-        server: String::new(),
-        sent_by: vec!["h".into()],
-        max_transactions: 2,
-    };
-    let mut endpoint = Endpoint::new(config, Entropy::from_seed([5; 32]));
-    [1, 2].map(|owner| {
-        let request = Request {
-            method: Method::Invite,
-            token: "INVITE",
-            uri: b"sip:a@h",
-            head: b"From: <sip:c@h>;tag=c\r\nTo: <sip:a@h>\r\nCall-ID: i\r\nCSeq: 1 INVITE\r\n",
-            body: b"",
-        };
-        let now = Moment::from_secs(1_790_000_000);
-        let sent = endpoint.request(flow(), &request, Owner(owner), now);
-        sent.expect("room for it")
-    })
 }
 
 fn held(client: ClientTx, fork: u8) -> HeldAnswer {

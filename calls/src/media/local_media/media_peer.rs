@@ -3,9 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use trunkline_sip::flow::is_private;
-
 use trunkline_model::address::{AddressPolicy, Refusal};
+use trunkline_sip::flow::is_private;
 
 /// Returns the IPs that a peer's RTP is expected from and sent to: the one in its SDP and, if that is private, the source of its signalling as well.
 /// If the private IP isn't listed, only the source of the signalling.
