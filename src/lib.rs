@@ -14,6 +14,7 @@ pub mod directory;
 pub mod engine;
 pub mod explain;
 pub mod integrations;
+mod jobs;
 mod memory;
 pub mod speech;
 pub mod telemetry;

@@ -8,9 +8,8 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 use super::{Api, token};
+use crate::jobs;
 
-/// Interval at which uses of keys are stored, and what has expired is dropped.
-const STORE_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between two reads of the signing keys caused by tokens.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which events and audit entries past their retention are deleted.
@@ -106,7 +105,7 @@ impl SigningKeys {
 
 /// Stores uses of keys, and drops expired look-ups, stored answers and records of verifications, while the API serves.
 pub(super) async fn uses(api: Api) {
-    let mut turns = tokio::time::interval(STORE_INTERVAL);
+    let mut turns = jobs::KEY_USES.ticks();
     loop {
         turns.tick().await;
         api.write_uses().await;

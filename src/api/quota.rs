@@ -147,7 +147,8 @@ impl Quotas {
     /// Counts a request from an address, unless the limit is reached. An IPv6 address counts as its /64; unknown addresses count as one.
     pub(super) fn take_address(
         &self,
-        (policy, limit): (Policy, u32),
+        policy: Policy,
+        limit: u32,
         address: Option<IpAddr>,
         now: Moment,
     ) -> Counted {
@@ -363,9 +364,8 @@ mod tests {
         let quotas = Quotas::new(CountedBy::Deployment);
         let take = |address: &str, limit| {
             let address = address.parse().ok();
-            let by = (Policy::WidgetAddress, limit);
             quotas
-                .take_address(by, address, Moment::from_secs(1))
+                .take_address(Policy::WidgetAddress, limit, address, Moment::from_secs(1))
                 .passed
         };
         assert!(take("192.0.2.1", 1));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
@@ -15,6 +16,7 @@ use super::connection::Answers;
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use super::timeouts::TIMEOUTS;
 use super::{Api, connection, follow, health_router, phone, router};
+use crate::jobs;
 use crate::telemetry::metrics;
 
 /// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
@@ -87,11 +89,12 @@ impl Server {
         max_connections: usize,
     ) -> Self {
         let (end, ended) = watch::channel(false);
+        let runtime = runtime::Handle::current();
         let followers = [
-            tokio::spawn(follow::credentials(api.clone())),
-            tokio::spawn(follow::uses(api.clone())),
-            tokio::spawn(follow::events(api.clone())),
-            tokio::spawn(phone::serve_others(api.clone())),
+            jobs::CREDENTIALS.spawn(&runtime, follow::credentials(api.clone())),
+            jobs::KEY_USES.spawn(&runtime, follow::uses(api.clone())),
+            jobs::EVENT_FEED.spawn(&runtime, follow::events(api.clone())),
+            jobs::OTHER_NODES.spawn(&runtime, phone::serve_others(api.clone())),
         ];
 
         let tls = certificate

@@ -8,25 +8,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use trunkline_calls::core::live::LiveCalls;
 use trunkline_net::listener::tls::Security;
 use trunkline_net::tls::Certificate;
-use trunkline_store::Store;
 use trunkline_store::priority::{API_AND_TRACES, give_way};
-use trunkline_store::private;
+use trunkline_store::{Store, private};
 
 use super::descriptors::DescriptorShares;
 use super::output::or_dash;
 use super::sockets::Sockets;
 use super::upkeep::Upkeep;
 use super::{Failure, descriptors, now, open_settings, startup, supervisor};
-use crate::api::{self, Api, ControlServer, HealthServer, Server};
+use crate::api::{Api, ControlServer, HealthServer, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
     Deletion, Engine, EngineDeps, ErasureTask, MediaAddresses, Recording, ReservedNames, Resolver,
     clock,
 };
-use crate::memory;
-use crate::telemetry::{self, metrics};
+use crate::telemetry::metrics;
 use crate::webhooks::WebhookSender;
+use crate::{api, jobs, memory, telemetry};
 
 /// Interval between checks of a draining node whether its calls are over.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -196,7 +195,7 @@ async fn serve(
         certificate: certificate.clone(),
         security: Arc::clone(&security),
     };
-    let upkeep = tokio::spawn(upkeep.run());
+    let upkeep = jobs::GAUGES.spawn(&tokio::runtime::Handle::current(), upkeep.run());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
 
     let (sending, node) = (&config.webhooks, recording.run.node);

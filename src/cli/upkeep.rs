@@ -11,12 +11,9 @@ use trunkline_store::{Store, deliveries, feed};
 use x509_parser::parse_x509_certificate;
 
 use super::now;
-use crate::api;
 use crate::directory::Directory;
 use crate::telemetry::metrics;
-
-/// Interval at which histograms are folded and the gauges are set.
-const INTERVAL: Duration = Duration::from_secs(5);
+use crate::{api, jobs};
 
 /// Sources that the gauges are read from.
 pub(super) struct Upkeep {
@@ -32,7 +29,7 @@ pub(super) struct Upkeep {
 impl Upkeep {
     /// Sets the gauges periodically; never returns.
     pub(super) async fn run(self) {
-        let mut turns = tokio::time::interval(INTERVAL);
+        let mut turns = jobs::GAUGES.ticks();
         let mut in_force = now();
         loop {
             turns.tick().await;

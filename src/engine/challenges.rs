@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
+use trunkline_calls::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerable};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 
-use trunkline_calls::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerable};
+use crate::jobs;
 
 /// Challenges waiting to be stored; further ones are dropped.
 const QUEUE: usize = 256;
@@ -23,7 +24,7 @@ const MAX_OF_ORG: usize = 32;
 /// Starts the task that stores challenges, and returns its sender.
 pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<ChallengeReport>> {
     let (sender, mut challenges) = mpsc::channel::<Box<ChallengeReport>>(QUEUE);
-    runtime.spawn(async move {
+    jobs::CHALLENGES.spawn(runtime, async move {
         let mut written = Written::default();
         while let Some(challenged) = challenges.recv().await {
             if !written.should_store(&challenged) {

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::clock;
 use super::inbox::{Inbox, Input};
 use super::warned_orgs::WarnedOrgs;
+use crate::jobs;
 
 /// Contacts in the cache. When it is full, it is emptied.
 const MAX_CACHED: usize = 100_000;
@@ -78,8 +79,9 @@ impl Contacts {
     pub(crate) fn start(store: Store, runtime: &tokio::runtime::Handle) -> Self {
         let (questions, waiting) = mpsc::channel(QUEUE);
         let cache = Arc::new(Cache::default());
-        runtime.spawn(follow(store.clone(), Arc::downgrade(&cache)));
-        runtime.spawn(answer(store, Arc::clone(&cache), waiting));
+        let following = follow(store.clone(), Arc::downgrade(&cache));
+        jobs::CONTACTS.spawn(runtime, following);
+        jobs::CONTACTS.spawn(runtime, answer(store, Arc::clone(&cache), waiting));
         Self { cache, questions }
     }
 

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::task::JoinHandle;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::Interval;
 use trunkline_calls::HangUpRequester;
 use trunkline_calls::core::live::LiveCalls;
 use trunkline_sip::moment::Moment;
@@ -15,9 +16,8 @@ use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes,
 use uuid::Uuid;
 
 use super::{Handle, clock};
+use crate::jobs;
 
-/// Interval between checks for orgs to purge.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two transactions, which leaves the database to others.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Checks between two deletions of facts that arrived late for purged orgs, and of data past its retention.
@@ -49,7 +49,8 @@ impl Deletion {
             live,
             engine,
         };
-        Self(tokio::spawn(worker.run()))
+        let runtime = runtime::Handle::current();
+        Self(jobs::DELETION.spawn(&runtime, worker.run()))
     }
 }
 
@@ -74,11 +75,8 @@ struct Checks {
 
 impl Checks {
     fn new() -> Self {
-        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-        // A deletion may take hours. The checks that it has missed aren't made up for in a burst.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            ticks,
+            ticks: jobs::DELETION.ticks(),
             fails: false,
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::runtime;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use trunkline_model::record::Fact;
 use trunkline_store::erasures::WaitingErasure;
@@ -18,10 +19,9 @@ use trunkline_store::{Erased, OpenErasure, RowsErased, Store, erasing, erasures}
 use uuid::Uuid;
 
 use super::{Handle, clock};
+use crate::jobs;
 use crate::traces::ErasedCall;
 
-/// Interval between checks for erasures.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two looks for erasures that wait for nodes which are gone.
 const MINUTE: u32 = 60;
 /// Checks before an erasure that couldn't be done is tried again: the first time, and at most.
@@ -73,7 +73,8 @@ impl ErasureTask {
             under_way: UnderWay::default(),
             tasks: JoinSet::new(),
         };
-        Self(tokio::spawn(worker.run()))
+        let runtime = runtime::Handle::current();
+        Self(jobs::ERASURE.spawn(&runtime, worker.run()))
     }
 }
 
@@ -102,9 +103,7 @@ struct Eraser {
 
 impl ErasureWorker {
     async fn run(mut self) {
-        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-        // A check may take long. Those that it has missed aren't made up for in a burst.
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = jobs::ERASURE.ticks();
         let mut fails = false;
         let mut turn = 0_u32;
         loop {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
+use trunkline_store::{Error, NewEvent, Store};
 use uuid::Uuid;
 
-use trunkline_store::{Error, NewEvent, Store};
+use crate::jobs;
 
 /// Events waiting to be stored.
 const QUEUE: usize = 4_096;
@@ -69,7 +70,8 @@ impl EventSink {
             let store = store.clone();
             async move { store.emit(event).await }
         };
-        runtime.spawn(record(emit, events, waiting.clone(), RETRY_PAUSE));
+        let recording = record(emit, events, waiting.clone(), RETRY_PAUSE);
+        jobs::EVENTS.spawn(runtime, recording);
         Self {
             events: sender,
             waiting,

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::clock;
 use super::log_in_shares::{QueueShares, StoredLogIns};
 use crate::directory::Directory;
+use crate::jobs;
 
 /// Failed log-ins waiting to be stored; further ones are dropped. An org may have a quarter of the places.
 const QUEUE: usize = 1_024;
@@ -121,7 +122,7 @@ pub(super) fn start(
     let (refused, mut failures) = mpsc::channel::<RefusedLogIn>(QUEUE);
     let shares = QueueShares::new(QUEUE / 4);
     let places = shares.clone();
-    runtime.spawn(async move {
+    jobs::FAILED_LOG_INS.spawn(runtime, async move {
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
         let mut log = FailureLog::default();
@@ -143,7 +144,7 @@ pub(super) fn start(
     });
 
     let (unknown, mut names) = mpsc::channel::<UnknownUser>(UNKNOWN_QUEUE);
-    runtime.spawn(async move {
+    jobs::FAILED_LOG_INS.spawn(runtime, async move {
         let mut log = FailureLog::default();
         while let Some(UnknownUser { source, username }) = names.recv().await {
             log.note(source.ip(), UNKNOWN_USER, None, &username, clock::now());

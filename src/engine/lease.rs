@@ -6,20 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
 use trunkline_calls::core::live::LiveCalls;
 use trunkline_store::journal::Origin;
 use trunkline_store::{Renewal, Store, lost, nodes};
 
 use super::clock;
 use super::skew::Skew;
+use crate::jobs;
 
 /// Renewals within the length of one lease.
 const RENEWALS: u32 = 3;
-/// Interval at which the time of a run with calls is noted: a call that dies with the run ends at the last one.
-const SIGN_OF_LIFE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to wait for a node whose lease has expired before the end of its calls is published: a number of leases, and a
 /// minimum.
 const GRACE: (u32, Duration) = (2, Duration::from_secs(30));
@@ -36,7 +35,8 @@ impl Lease {
     /// Starts to renew the lease of `run`, whose calls are `live`.
     pub(super) fn keep(store: Store, run: Origin, live: Arc<LiveCalls>, length: Duration) -> Self {
         let (lapsed, lapses) = watch::channel(0);
-        let living = tokio::spawn(show_life(store.clone(), run, live));
+        let runtime = runtime::Handle::current();
+        let living = jobs::SIGN_OF_LIFE.spawn(&runtime, show_life(store.clone(), run, live));
         let keeper = LeaseKeeper {
             store,
             run,
@@ -44,7 +44,7 @@ impl Lease {
             lapsed,
         };
         Self {
-            keeping: tokio::spawn(keeper.keep()),
+            keeping: jobs::LEASE.spawn(&runtime, keeper.keep()),
             living,
             lapses,
         }
@@ -64,9 +64,7 @@ impl Lease {
 
 /// Notes the time of the clock of timers while calls are up. A wall clock would bill a step of that clock to calls that die with this process.
 async fn show_life(store: Store, run: Origin, live: Arc<LiveCalls>) {
-    let mut turns = tokio::time::interval(SIGN_OF_LIFE_INTERVAL);
-    // After an outage of the database one sign is enough.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut turns = jobs::SIGN_OF_LIFE.ticks();
     loop {
         turns.tick().await;
         if live.is_empty() {
@@ -87,7 +85,7 @@ struct LeaseKeeper {
 
 impl LeaseKeeper {
     async fn keep(self) {
-        let mut renewals = tokio::time::interval(self.length / RENEWALS);
+        let mut renewals = jobs::LEASE.ticks_every(self.length / RENEWALS);
         let mut skew = Skew::default();
         loop {
             renewals.tick().await;

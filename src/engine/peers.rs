@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
-use trunkline_calls::parts::target::{self, DialTarget, Target};
+use trunkline_calls::parts::target;
+use trunkline_calls::parts::target::{DialTarget, Target};
 use trunkline_calls::peers::health::{Health, ProbedPeer, probe_uri};
 use trunkline_calls::peers::registrations::{
     RegistrationChange, RegistrationChangeKind, Registrations,
@@ -33,6 +33,7 @@ use super::registration_shares::{Handover, RegistrationShares};
 use super::resolve::Resolver;
 use super::{EngineDeps, clock};
 use crate::directory::Directory;
+use crate::jobs;
 use crate::telemetry::metrics;
 
 /// Peers that are probed; further ones aren't watched.
@@ -114,14 +115,15 @@ impl PeerWatch {
         let health = Health::shared();
         let registrations = Registrations::new();
         if let Some(interval) = sip.health_interval {
-            deps.runtime.spawn(watch(
+            let watch = watch(
                 Arc::downgrade(&deps.directory),
                 Arc::clone(&health),
                 resolver,
                 inbox.clone(),
                 Arc::clone(&calls.default_runtime),
                 interval,
-            ));
+            );
+            jobs::PROBES.spawn(&deps.runtime, watch);
         }
 
         let handover = watch::Sender::default();
@@ -135,7 +137,7 @@ impl PeerWatch {
             per_org: deps.config.limits.registrations_per_org,
             handover: handover.clone(),
         };
-        deps.runtime.spawn(shares.assign(deps.lapses.clone()));
+        jobs::CARRIERS.spawn(&deps.runtime, shares.assign(deps.lapses.clone()));
 
         let config = Config {
             listeners: calls.listeners.clone(),
@@ -181,11 +183,9 @@ async fn watch(
     default: Arc<Runtime>,
     interval: Duration,
 ) {
-    let mut turns = tokio::time::interval(interval);
-    let mut rechecks = tokio::time::interval(RECHECK_DELAY);
-    // Turns that were missed aren't made up for: several at once would have a peer's few failures follow each other in a moment.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    rechecks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Several turns at once would have a peer's few failures follow each other in a moment.
+    let mut turns = jobs::PROBES.ticks_every(interval);
+    let mut rechecks = jobs::PROBES.ticks_every(RECHECK_DELAY);
     turns.tick().await;
     let mut before = HashSet::new();
     loop {

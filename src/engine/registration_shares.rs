@@ -3,10 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 use trunkline_calls::peers::carrier_registration::{
     MovedTrunks, RegisteringTrunk, TrunkAssignment,
 };
@@ -18,10 +16,9 @@ use uuid::Uuid;
 
 use super::inbox::{Inbox, Input};
 use crate::directory::Directory;
+use crate::jobs;
 use crate::telemetry::metrics;
 
-/// Interval between checks which trunks to register and which other nodes serve.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Most checks for which a node keeps registrations that have become another's until that one has made them. After them it withdraws all the same.
 const MAX_CHECKS: u32 = 45;
 
@@ -76,9 +73,7 @@ impl RegistrationShares {
         } = self;
         let mut leaving = handover.subscribe();
         let mut handover_checks = 0;
-        let mut turns = tokio::time::interval(CHECK_INTERVAL);
-        // After a stall of the database the turns that were missed aren't made up for in a burst.
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = jobs::CARRIERS.ticks();
         let mut others = OtherNodes::default();
         // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
         // be freed.

@@ -13,10 +13,8 @@ use uuid::Uuid;
 use super::clock;
 use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
+use crate::jobs;
 use crate::telemetry::metrics;
-
-/// Interval between checks for expired bindings.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Removes expired bindings, and has those behind NAT probed by the shard of `inbox`, each about every `keep_alive`. Ends once the table is
 /// dropped.
@@ -26,7 +24,7 @@ pub(crate) async fn sweep(
     inbox: Inbox,
     keep_alive: Duration,
 ) {
-    let mut turns = tokio::time::interval(CHECK_INTERVAL);
+    let mut turns = jobs::REGISTRATIONS.ticks();
     loop {
         turns.tick().await;
         let Some(bindings) = bindings.upgrade() else {

@@ -13,9 +13,8 @@ use trunkline_sip::moment::Moment;
 use super::clock;
 use super::resolve::Resolver;
 use crate::config::Config;
+use crate::jobs;
 
-/// Interval between look-ups; the resolver honours the TTL.
-const INTERVAL: Duration = Duration::from_secs(30);
 /// Interval while a name has no address at all.
 const SHORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Names resolved at the same time.
@@ -61,7 +60,7 @@ impl ReservedNames {
         loop {
             let is_complete = self.without_address().next().is_none();
             tokio::time::sleep(if is_complete {
-                INTERVAL
+                jobs::RESERVED_NAMES.period()
             } else {
                 SHORT_INTERVAL
             })

@@ -7,26 +7,28 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use trunkline_bounds::Shares;
+use trunkline_calls as calls;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::limits::outbound_limits::OutboundLimits;
+use trunkline_calls::registrar::Registrar;
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_calls::registrar::{self, Registrar};
-use trunkline_calls::{self as calls, CallKey, Calls, Core, ProvenSources};
-use trunkline_net::listener::Lost;
+use trunkline_calls::{CallKey, Calls, Core, ProvenSources, registrar};
 use trunkline_net::listener::connections::Connections;
-use trunkline_net::listener::tcp;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
-use trunkline_net::media::{self, Media};
+use trunkline_net::listener::{Lost, tcp};
+use trunkline_net::media;
+use trunkline_net::media::Media;
 use trunkline_sip::auth::{NonceWindow, Nonces};
-use trunkline_sip::endpoint::{self, Endpoint, SentBy};
+use trunkline_sip::endpoint;
+use trunkline_sip::endpoint::{Endpoint, SentBy};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
-use super::bots::{self, BotDialler};
+use super::bots::BotDialler;
 use super::browser::{BrowserLine, Wires};
 use super::contacts::Contacts;
-use super::effect_runner::{self, EffectRunner};
+use super::effect_runner::EffectRunner;
 use super::event_sink::EventSink;
 use super::inbox::{ForwardedMessage, Inbox, InboxReceiver, Input, ShardRouter};
 use super::invite_queue::InviteQueue;
@@ -47,10 +49,11 @@ use super::stored_registrations::RegistrationKeeper;
 use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
 use super::{
-    Engine, EngineDeps, Handle, challenges, clock, failed_log_ins, local, refused_peers,
-    registrations, upkeep,
+    Engine, EngineDeps, Handle, bots, challenges, clock, effect_runner, failed_log_ins, local,
+    refused_peers, registrations, upkeep,
 };
 use crate::config::source_towards;
+use crate::jobs;
 use crate::traces::{Surroundings, Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
@@ -206,12 +209,12 @@ fn effect_runner(
 
 /// Starts the tasks that follow the wall clock and return memory after a load.
 fn start_upkeep(deps: &EngineDeps, window: &Arc<NonceWindow>) {
-    deps.runtime.spawn(upkeep::follow_wall_clock());
-    deps.runtime.spawn(upkeep::sweep(
-        Arc::downgrade(window),
-        Arc::downgrade(&deps.live),
-        deps.store.clone(),
-    ));
+    jobs::WALL_CLOCK.spawn(&deps.runtime, upkeep::follow_wall_clock());
+    let (window, live) = (Arc::downgrade(window), Arc::downgrade(&deps.live));
+    jobs::MEMORY.spawn(
+        &deps.runtime,
+        upkeep::sweep(window, live, deps.store.clone()),
+    );
 }
 
 /// Starts the tasks that expire and persist registrations of PBXs.
@@ -222,12 +225,13 @@ fn keep_registrations(
 ) -> Arc<Bindings> {
     let sip = &deps.config.sip;
     let bindings = Bindings::new();
-    deps.runtime.spawn(registrations::sweep(
+    let sweep = registrations::sweep(
         Arc::downgrade(&bindings),
         event_sink.clone(),
         router.shards()[0].clone(),
         sip.keep_alive,
-    ));
+    );
+    jobs::REGISTRATIONS.spawn(&deps.runtime, sweep);
 
     let keeper = RegistrationKeeper::new(
         &bindings,
@@ -237,7 +241,7 @@ fn keep_registrations(
         sip.node_lease,
         deps.lapses.clone(),
     );
-    deps.runtime.spawn(keeper.run());
+    jobs::STORED_REGISTRATIONS.spawn(&deps.runtime, keeper.run());
 
     bindings
 }
@@ -263,8 +267,7 @@ fn configure_calls(
         policy,
     );
 
-    deps.runtime
-        .spawn(reserved.clone().follow(resolver.clone()));
+    jobs::RESERVED_NAMES.spawn(&deps.runtime, reserved.clone().follow(resolver.clone()));
     deps.runtime.spawn(refused_peers::report(
         deps.store.clone(),
         resolver.on_behalf_of(QueryOrigin::Probes),

@@ -7,19 +7,16 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_model::registration::BindingLoss;
-use trunkline_model::registration::StoredBinding;
+use trunkline_model::registration::{BindingLoss, StoredBinding};
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, nodes, registrations as kept};
 
 use super::{clock, registrations};
 use crate::directory::Directory;
+use crate::jobs;
 
-/// Interval between checks for changes, here and in the database.
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Checks between two readings of the serving nodes, and between two prunings of ended registrations.
 const SERVING: u32 = 5;
 const PRUNE: u32 = 1_500;
@@ -68,9 +65,7 @@ impl RegistrationKeeper {
 
     /// Runs until the table of bindings is dropped.
     pub(super) async fn run(mut self) {
-        let mut turns = tokio::time::interval(CHECK_INTERVAL);
-        // After a stall of the database the turns that were missed aren't made up for in a burst.
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = jobs::STORED_REGISTRATIONS.ticks();
         for turn in 0_u32.. {
             turns.tick().await;
             let (Some(bindings), Some(directory)) =

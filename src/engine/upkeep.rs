@@ -8,14 +8,14 @@ use trunkline_sip::auth::NonceWindow;
 use trunkline_store::Store;
 
 use super::clock;
-use crate::memory;
+use crate::{jobs, memory};
 
 /// Steps of the wall clock beyond this are logged.
 const LOGGED_STEP: Duration = Duration::from_secs(1);
 
 /// Follows the wall clock, once a second.
 pub(super) async fn follow_wall_clock() {
-    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    let mut turns = jobs::WALL_CLOCK.ticks();
 
     loop {
         turns.tick().await;
@@ -40,7 +40,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Forgets expired nonces once a second and releases memory after a load, so that memory use follows the load down.
 pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
-    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    let mut turns = jobs::MEMORY.ticks();
     let mut was_busy = false;
     let mut rested_at = None;
     loop {

@@ -135,7 +135,7 @@ impl Poster {
         body: String,
     ) -> Result<WebhookAnswer, DeliveryFault> {
         let head = OnceLock::new();
-        let sent = self.send((holder, target), headers, body, &head);
+        let sent = self.send(holder, target, headers, body, &head);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(answer) => answer,
             // The head was in time; only the body is missing.
@@ -145,7 +145,8 @@ impl Poster {
 
     async fn send(
         &self,
-        (holder, target): (Holder, &Target),
+        holder: Holder,
+        target: &Target,
         headers: HeaderMap,
         body: String,
         head: &OnceLock<WebhookAnswer>,

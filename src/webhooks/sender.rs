@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rustls::RootCertStore;
+use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_bounds::{Holder, PartnerShare};
@@ -23,10 +24,11 @@ use uuid::Uuid;
 use super::post::{DeliveryFault, Poster, WebhookAnswer};
 use super::schedule::next_attempt;
 use super::signature::signatures;
-use super::status_callback::{self, Callback};
+use super::status_callback;
+use super::status_callback::Callback;
 use super::target::Target;
-use crate::config;
 use crate::telemetry::metrics;
+use crate::{config, jobs};
 
 /// Concurrent attempts.
 const MAX_ATTEMPTS: usize = 256;
@@ -40,8 +42,6 @@ const SCARCE: usize = MAX_ATTEMPTS * 15 / 100;
 const MAX_OF_WEBHOOK: usize = 8;
 /// Lease of an attempt: longer than an attempt can take.
 const LEASE: Duration = Duration::from_secs(90);
-/// Interval between checks for due deliveries.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for attempts in progress to end when the sender stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -127,7 +127,7 @@ impl WebhookSender {
             metrics::webhook_attempts(result, 0);
         }
         let (end, ended) = watch::channel(false);
-        let working = tokio::spawn(self.work(ended));
+        let working = jobs::WEBHOOKS.spawn(&runtime::Handle::current(), self.work(ended));
         Running { end, working }
     }
 
@@ -183,7 +183,7 @@ impl WebhookSender {
                 // While the database is away, poll it instead of waiting for new events.
                 _ = recorded.changed(), if !fails => {}
                 // Retries become due without an event, and other nodes' events are noticed by looking alone.
-                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                () = tokio::time::sleep(jobs::WEBHOOKS.period()) => {}
             }
         }
 

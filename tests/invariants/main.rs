@@ -287,6 +287,24 @@ fn every_metric_is_documented_and_exists() {
 }
 
 #[test]
+fn every_job_is_documented_and_exists() {
+    let jobs = text("src/jobs.rs");
+    let names = jobs
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("name: \""));
+    let names: BTreeSet<_> = names.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() > 10, "{names:?}");
+
+    let page = text("docs/operating.md");
+    let part = page
+        .split("## Jobs")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next());
+    let documented = docs::first_column(part.expect("the page has the table"), "");
+    assert!(documented.iter().map(String::as_str).eq(names));
+}
+
+#[test]
 fn documents_use_the_fields_words() {
     let pages = fs::read_dir(root().join("docs")).expect("a folder");
     let pages = pages.map(|page| page.expect("readable").path());

@@ -52,8 +52,12 @@ impl FromRequestParts<Api> for Site {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let (quotas, tally) = (api.quotas(), Tally::of(parts));
         let address = client::address(parts, &api.config().http.trusted_proxies);
-        let by_address = (Policy::WidgetAddress, REQUESTS_PER_ADDRESS);
-        tally.note(quotas.take_address(by_address, address, api.monotonic()))?;
+        tally.note(quotas.take_address(
+            Policy::WidgetAddress,
+            REQUESTS_PER_ADDRESS,
+            address,
+            api.monotonic(),
+        ))?;
 
         let token = credential(
             parts,
