@@ -63,7 +63,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// The legs of the call, to relay between the two that are connected.
-    pub(crate) const fn relaying(&mut self) -> Relay<'_> {
+    pub(crate) const fn relay(&mut self) -> Relay<'_> {
         Relay {
             ids: &self.ids,
             bridge: &mut self.bridge,

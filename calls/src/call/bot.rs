@@ -57,14 +57,14 @@ impl Call {
             BotProgress::Attached => match self.bridge.status() {
                 // The caller's 200 waits for the bot: before it, a runtime over SIP may still follow, or a refusal.
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
-                    let progress = local_media::answer_with_media(&mut self.relaying(), cx);
+                    let progress = local_media::answer_with_media(&mut self.relay(), cx);
                     self.apply_answer(cx, progress);
                 }
 
                 // An outbound call is up before its bot is, and so is a call whose first bot has gone.
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                    local_media::update_media(&mut self.relaying(), cx, kept);
+                    local_media::update_media(&mut self.relay(), cx, kept);
                     self.with_bot(cx, bot::start);
                 }
                 // The callee still rings, or the caller's ACK is to come.
@@ -151,7 +151,7 @@ impl Call {
         let offer = local_media::told_to_trunk(&self.bridge);
         let answer = self.bridge.trunk_sdp();
         let audio = answer.and_then(|answer| sdp::read_answer(&offer, answer));
-        local_media::update_media(&mut self.relaying(), cx, audio);
+        local_media::update_media(&mut self.relay(), cx, audio);
         self.with_bot(cx, bot::dial);
     }
 

@@ -72,7 +72,7 @@ impl Call {
                 self.on_transfer(cx, TransferEvent::DestinationLost(failure));
             }
             DialProgress::RuntimeRings(heard) => {
-                provisional::provisional(&mut self.relaying(), cx, heard);
+                provisional::provisional(&mut self.relay(), cx, heard);
                 Proving::from(&mut *self).note_ringing(cx);
             }
             DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
@@ -95,7 +95,7 @@ impl Call {
             DialProgress::RuntimeAnswers(accepted) => {
                 let (slot, message) = (self.ids.slot, accepted.message);
                 if let Some(won) = answer::accept_runtime(&mut self.bridge, cx, slot, *accepted) {
-                    let progress = answer::pass_answer(&mut self.relaying(), cx, won, message);
+                    let progress = answer::pass_answer(&mut self.relay(), cx, won, message);
                     self.apply_answer(cx, progress);
                 }
             }
@@ -130,7 +130,7 @@ impl Call {
             .limit(cx, self.bridge.key, self.outbound.as_deref());
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
-        local_media::update_media(&mut self.relaying(), cx, Some(audio));
+        local_media::update_media(&mut self.relay(), cx, Some(audio));
         verification::speak_code(&mut self.bridge, cx);
         // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
         self.with_bot(cx, bot::start);

@@ -75,7 +75,7 @@ impl Call {
             }
 
             (CallStatus::SettingUp, true) => {
-                if !provisional::end_early_dialog(&mut self.relaying(), cx, fork, message) {
+                if !provisional::end_early_dialog(&mut self.relay(), cx, fork, message) {
                     self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
                 }
             }
@@ -107,7 +107,7 @@ impl Call {
                 let prefix = &cx.core.config.header_prefix;
                 let content = ByeContent::of(
                     message,
-                    self.relaying().crossing(id, CrossingKind::InDialog, prefix),
+                    self.relay().crossing(id, CrossingKind::InDialog, prefix),
                 );
                 self.bridge.send_bye(cx, self.bridge.other(id), content);
                 self.end(cx, CallEnd::of_answered(Status::Completed, by));

@@ -37,7 +37,7 @@ impl Call {
     ) {
         // Before the bot starts, so that its first audio is sent.
         local_media::prove_media(&mut self.bridge, cx, id, flow);
-        let progress = reoffer::on_ack(&mut self.relaying(), cx, id, message);
+        let progress = reoffer::on_ack(&mut self.relay(), cx, id, message);
         if progress.begins {
             self.with_bot(cx, bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
@@ -152,8 +152,8 @@ impl Call {
                     has_agent_left: self.transfer.has_agent_left(&self.bridge),
                 };
                 let crosses = match method == Method::Invite {
-                    true => reoffer::on_reinvite(&mut self.relaying(), cx, &reoffer),
-                    false => reoffer::on_update(&mut self.relaying(), cx, &reoffer),
+                    true => reoffer::on_reinvite(&mut self.relay(), cx, &reoffer),
+                    false => reoffer::on_update(&mut self.relay(), cx, &reoffer),
                 };
                 // A hold between its two re-INVITEs begins again, with the SDP of this change.
                 if crosses {
@@ -162,11 +162,11 @@ impl Call {
             }
 
             Method::Prack if self.bridge.is_trunk(id) => {
-                match provisional::on_prack(&mut self.relaying(), cx, fork, server, message) {
+                match provisional::on_prack(&mut self.relay(), cx, fork, server, message) {
                     PrackProgress::Nothing => {}
                     PrackProgress::Answered(HeldAnswer { won, answer }) => {
                         let progress =
-                            answer::pass_answer(&mut self.relaying(), cx, won, answer.message());
+                            answer::pass_answer(&mut self.relay(), cx, won, answer.message());
                         self.apply_answer(cx, progress);
                     }
                     PrackProgress::Unusable => self.refuse(cx, Reason::NoCommonMedia),
@@ -176,9 +176,7 @@ impl Call {
             Method::Info | Method::Message => {
                 match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
                     true => answer_alone(cx, server, message.method()),
-                    false => {
-                        in_dialog::request(&mut self.relaying(), cx, id, fork, server, message)
-                    }
+                    false => in_dialog::request(&mut self.relay(), cx, id, fork, server, message),
                 }
 
                 if let Some(digit) = digit::take_key(&self.bridge, cx, message) {

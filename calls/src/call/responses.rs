@@ -158,7 +158,7 @@ impl Call {
         let Some(mut pending) = unproven else {
             return;
         };
-        reoffer::refuse_other_profile(&mut self.relaying(), cx, &mut pending, message);
+        reoffer::refuse_other_profile(&mut self.relay(), cx, &mut pending, message);
 
         match (pending.purpose, pending.method) {
             (Purpose::Relay(server), _)
@@ -211,7 +211,7 @@ impl Call {
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.hold.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(audio) => local_media::update_media(&mut self.relaying(), cx, audio),
+                    Ok(audio) => local_media::update_media(&mut self.relay(), cx, audio),
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
@@ -254,7 +254,7 @@ impl Call {
                     if self.bridge.is_local() && pending.leg == self.bridge.trunk_id() {
                         let offer = local_media::told_to_trunk(&self.bridge);
                         let audio = sdp.and_then(|sdp| sdp::read_answer(&offer, sdp));
-                        local_media::update_media(&mut self.relaying(), cx, audio);
+                        local_media::update_media(&mut self.relay(), cx, audio);
                     }
                     let bridge = &self.bridge;
                     let progress = self.joining.on_refreshed(bridge, pending.leg, sdp, cx.now);
@@ -263,7 +263,7 @@ impl Call {
             }
 
             (Purpose::Relay(_), Method::Invite) => {
-                let mut relay = self.relaying();
+                let mut relay = self.relay();
                 match reoffer::on_reinvite_answer(&mut relay, cx, flow, &pending, message) {
                     Ok(ReofferProgress::Nothing) => {}
                     Ok(ReofferProgress::AgentReplaced) => {
@@ -284,7 +284,7 @@ impl Call {
             }
 
             (Purpose::Relay(server), _) => {
-                self.relaying().answer(cx, &pending, server, message);
+                self.relay().answer(cx, &pending, server, message);
                 let lost = in_dialog::lost_by(&self.bridge, &pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
             }

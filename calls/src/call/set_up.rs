@@ -90,7 +90,7 @@ impl Call {
         media.local = Some(local);
         match self.bridge.bot().is_some() {
             // A bot has to be dialled first, while the caller hears ringing. Echo answers at once.
-            true => match bot::ring_for_bot(&mut self.relaying(), cx) {
+            true => match bot::ring_for_bot(&mut self.relay(), cx) {
                 Ok(()) => {
                     Proving::from(&mut *self).note_ringing(cx);
                     self.begin_runtime(cx);
@@ -98,7 +98,7 @@ impl Call {
                 Err(refusal) => self.refuse(cx, refusal),
             },
             false => {
-                let progress = local_media::answer_with_media(&mut self.relaying(), cx);
+                let progress = local_media::answer_with_media(&mut self.relay(), cx);
                 self.apply_answer(cx, progress);
             }
         }

@@ -90,32 +90,32 @@ pub(crate) fn lost_by(bridge: &Bridge, pending: &Pending, status: u16) -> Option
 
 /// Relays a request to the other leg; an agent with media of ours accepts a MESSAGE, and an INFO that it understands.
 pub(crate) fn request(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     id: LegId,
     fork: u8,
     server: ServerTx,
     message: &Message<'_>,
 ) {
-    if relaying.bridge.is_local() {
+    if relay.bridge.is_local() {
         return match message.method() == Method::Info {
             true => info_body::answer(cx, server, message),
             false => cx.respond(server, 200, None, |_| {}, b""),
         };
     }
     // The trunk's leg has answered or been answered, and its agent is still being called.
-    let is_early = relaying.bridge.status() == CallStatus::SettingUp
-        && relaying.bridge.legs.session(id).is_some();
-    if relaying.bridge.is_trunk(id) && is_early {
+    let is_early =
+        relay.bridge.status() == CallStatus::SettingUp && relay.bridge.legs.session(id).is_some();
+    if relay.bridge.is_trunk(id) && is_early {
         return answer_alone(cx, server, message.method());
     }
 
     let (method, purpose) = (message.method(), Purpose::Relay(server));
-    let other = relaying.bridge.other(id);
-    let sent = relaying.send(cx, other, fork, method, purpose, Some(message), |_| {});
+    let other = relay.bridge.other(id);
+    let sent = relay.send(cx, other, fork, method, purpose, Some(message), |_| {});
     if sent.is_none() {
         // A 481 has the requester end its dialog (RFC 3261 §12.2.1.2): not for a lack of room, which passes.
-        let status = if relaying.bridge.has_fork(other, fork) {
+        let status = if relay.bridge.has_fork(other, fork) {
             503
         } else {
             481

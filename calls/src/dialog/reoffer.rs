@@ -121,55 +121,55 @@ pub(crate) enum ReofferProgress {
 }
 
 /// Handles a re-INVITE. Returns whether its offer crosses to the other leg.
-pub(crate) fn on_reinvite(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
+pub(crate) fn on_reinvite(relay: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
     let (id, server) = (of.leg, of.server);
     // A refused one counts as well: until its ACK, an offer of ours would meet it.
-    relaying.bridge.requests.note_theirs(server);
-    let status = relaying.bridge.status();
+    relay.bridge.requests.note_theirs(server);
+    let status = relay.bridge.status();
     if status == CallStatus::SettingUp {
         // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
-        let status = match relaying.bridge.is_trunk(id) && relaying.bridge.incoming().is_some() {
+        let status = match relay.bridge.is_trunk(id) && relay.bridge.incoming().is_some() {
             true => 500,
             false => 491,
         };
         refuse_for_now(cx, server, status);
         return false;
     }
-    if !may_offer(relaying.bridge, cx, id, of.fork, server, of.joining) {
+    if !may_offer(relay.bridge, cx, id, of.fork, server, of.joining) {
         return false;
     }
 
     match asked_session(cx, status, server, of.message) {
-        Some(renewal) => take_reoffer(relaying, cx, of, renewal),
+        Some(renewal) => take_reoffer(relay, cx, of, renewal),
         None => false,
     }
 }
 
 /// Handles an UPDATE. Without a body it only refreshes this leg's session and target. Returns whether its offer crosses to the other leg.
-pub(crate) fn on_update(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
+pub(crate) fn on_update(relay: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<'_>) -> bool {
     let (id, fork, server, message) = (of.leg, of.fork, of.server, of.message);
-    if relaying.bridge.is_update_open(id, fork) {
+    if relay.bridge.is_update_open(id, fork) {
         // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
         refuse_for_now(cx, server, 500);
         return false;
     }
     let offers = has_sdp(message);
-    if offers && !may_offer(relaying.bridge, cx, id, fork, server, of.joining) {
+    if offers && !may_offer(relay.bridge, cx, id, fork, server, of.joining) {
         return false;
     }
 
-    let Some(renewal) = asked_session(cx, relaying.bridge.status(), server, message) else {
+    let Some(renewal) = asked_session(cx, relay.bridge.status(), server, message) else {
         return false;
     };
     if offers {
-        return take_reoffer(relaying, cx, of, renewal);
+        return take_reoffer(relay, cx, of, renewal);
     }
 
-    let peer = relaying.bridge.legs.sip_mut(id);
+    let peer = relay.bridge.legs.sip_mut(id);
     if let Some(dialog) = peer.and_then(|peer| peer.dialog(fork)) {
         dialog.refresh_target(message);
     }
-    if let Some(mut leg) = relaying.bridge.at(id) {
+    if let Some(mut leg) = relay.bridge.at(id) {
         leg.take_renewal(cx, renewal);
         leg.leg.accept_change(cx, server, b"", |_| {});
     }
@@ -178,23 +178,23 @@ pub(crate) fn on_update(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, of: &Reoffer<
 
 /// Takes an offer that may begin: it is answered here, or crosses.
 fn take_reoffer(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     of: &Reoffer<'_>,
     renewal: Option<SessionTimer>,
 ) -> bool {
     let (id, server, message) = (of.leg, of.server, of.message);
-    trunk_sdp::note_proposal(relaying.bridge, id, message);
-    if relaying.bridge.is_local() {
-        local_media::answer_change(relaying, cx, renewal, server, message);
+    trunk_sdp::note_proposal(relay.bridge, id, message);
+    if relay.bridge.is_local() {
+        local_media::answer_change(relay, cx, renewal, server, message);
         return false;
     }
-    if relaying.bridge.is_trunk(id) && of.has_agent_left {
+    if relay.bridge.is_trunk(id) && of.has_agent_left {
         // The destination's own exchange comes first; the caller may retry after it.
         refuse_for_now(cx, server, 491);
         return false;
     }
-    change(relaying, cx, id, of.fork, server, message, renewal)
+    change(relay, cx, id, of.fork, server, message, renewal)
 }
 
 /// Handles the final answer to a relayed re-INVITE.
@@ -202,7 +202,7 @@ fn take_reoffer(
 /// # Errors
 /// The peer is gone.
 pub(crate) fn on_reinvite_answer(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     flow: Flow,
     pending: &Pending,
@@ -215,41 +215,41 @@ pub(crate) fn on_reinvite_answer(
     };
 
     if message.status() >= 300 {
-        relaying.bridge.legs.fail_successor(server);
-        relaying.answer(cx, pending, server, message);
-        let lost = in_dialog::lost_by(relaying.bridge, pending, message.status());
+        relay.bridge.legs.fail_successor(server);
+        relay.answer(cx, pending, server, message);
+        let lost = in_dialog::lost_by(relay.bridge, pending, message.status());
         return lost.map_or(Ok(ReofferProgress::Nothing), Err);
     }
-    if let Some(leg) = relaying.bridge.legs.sip_mut(pending.leg) {
+    if let Some(leg) = relay.bridge.legs.sip_mut(pending.leg) {
         leg.flow = flow;
     }
 
-    if let Some(mut leg) = relaying.bridge.at(pending.leg) {
+    if let Some(mut leg) = relay.bridge.at(pending.leg) {
         leg.note_refresh(cx, pending, message);
     }
-    trunk_sdp::hear(relaying.bridge, pending.leg, message);
+    trunk_sdp::hear(relay.bridge, pending.leg, message);
 
     // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
     let is_delayed = !pending.had_sdp && has_sdp(message);
     let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
-    if let (None, Some(leg)) = (&delayed, relaying.bridge.legs.get_mut(pending.leg)) {
+    if let (None, Some(leg)) = (&delayed, relay.bridge.legs.get_mut(pending.leg)) {
         leg.send_ack(cx, &pending.ack());
     }
 
     // A new leg takes its place first: `other` has to find it as the requester that is answered below.
-    let replaced = successor::succeed(relaying, cx, server);
-    let requester = relaying.bridge.other(pending.leg);
-    if let Some(peer) = relaying.bridge.legs.sip_mut(requester) {
+    let replaced = successor::succeed(relay, cx, server);
+    let requester = relay.bridge.other(pending.leg);
+    if let Some(peer) = relay.bridge.legs.sip_mut(requester) {
         peer.move_target(pending);
     }
-    if let Some(mut leg) = relaying.bridge.at(requester) {
+    if let Some(mut leg) = relay.bridge.at(requester) {
         leg.take_renewal(cx, pending.renewal);
     }
 
-    accept_change(relaying, cx, server, *asked, pending, delayed, message);
+    accept_change(relay, cx, server, *asked, pending, delayed, message);
     Ok(match replaced {
         Some(LegRole::Agent | LegRole::Destination) => ReofferProgress::AgentReplaced,
-        Some(LegRole::Trunk) | None if relaying.bridge.is_trunk(requester) => {
+        Some(LegRole::Trunk) | None if relay.bridge.is_trunk(requester) => {
             ReofferProgress::TrunkOffered
         }
         Some(LegRole::Trunk) | None => ReofferProgress::Nothing,
@@ -259,7 +259,7 @@ pub(crate) fn on_reinvite_answer(
 /// Refuses a relayed offer whose answer has another profile: it would cross to a requester that can't use it. The answerer has accepted the offer, and
 /// is offered the media in use again.
 pub(crate) fn refuse_other_profile(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     pending: &mut Pending,
     answer: &Message<'_>,
@@ -273,24 +273,24 @@ pub(crate) fn refuse_other_profile(
 
     let why = Reason::NoCommonMedia;
     let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-    relaying.bridge.legs.fail_successor(server);
+    relay.bridge.legs.fail_successor(server);
     cx.respond(server, why.status(), None, lines, b"");
     pending.purpose = Purpose::Stale;
 
     // Before the call is answered, the caller's media in use are those of its INVITE.
-    let invite = relaying.bridge.incoming().map(UasInvite::invite);
-    let invite = invite.filter(|invite| has_sdp(invite) && relaying.bridge.trunk_sdp().is_none());
+    let invite = relay.bridge.incoming().map(UasInvite::invite);
+    let invite = invite.filter(|invite| has_sdp(invite) && relay.bridge.trunk_sdp().is_none());
     let sdp: Option<Box<[u8]>> = invite.map(|invite| sdp_of(invite.body()).into());
     if let Some(sdp) = sdp {
-        relaying.bridge.held.take_offer(&sdp);
-        relaying.bridge.set_trunk_sdp(&sdp);
+        relay.bridge.held.take_offer(&sdp);
+        relay.bridge.set_trunk_sdp(&sdp);
     }
 }
 
 /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2). Returns false if
 /// the other side's media can't be of the family that it moves to.
 pub(crate) fn change(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     id: LegId,
     fork: u8,
@@ -300,14 +300,14 @@ pub(crate) fn change(
 ) -> bool {
     // The peer moves its media to an IP family that the other side lacks, judged by the last SDP that we have sent to this peer. A side
     // with both families shows that in its SDP (RFC 6157 §4).
-    let theirs = relaying
+    let theirs = relay
         .bridge
         .legs
         .sip(id)
         .and_then(|peer| peer.local_sdp(fork));
     let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
     if has_sdp(message) && theirs.is_some_and(moves_apart) {
-        relaying.bridge.legs.fail_successor(server);
+        relay.bridge.legs.fail_successor(server);
         let why = Reason::MediaFamilies;
         let lines = |head: &mut Head<'_>| refusal_lines(head, why);
         cx.respond(server, why.status(), None, lines, b"");
@@ -315,20 +315,20 @@ pub(crate) fn change(
     }
 
     let (method, purpose) = (message.method(), Purpose::Relay(server));
-    let dialog = relaying
+    let dialog = relay
         .bridge
         .legs
         .sip_mut(id)
         .and_then(|leg| leg.dialog_ref(fork));
     let target = dialog.and_then(|dialog| dialog.moves_to(message));
     let target = target.map(Box::from);
-    let (other, content) = (relaying.bridge.other(id), Some(message));
+    let (other, content) = (relay.bridge.other(id), Some(message));
 
-    let sent = relaying.send(cx, other, fork, method, purpose, content, |_| {});
+    let sent = relay.send(cx, other, fork, method, purpose, content, |_| {});
     match sent {
         Some(pending) => (pending.renewal, pending.target) = (renewal, target),
         None => {
-            relaying.bridge.legs.fail_successor(server);
+            relay.bridge.legs.fail_successor(server);
             cx.respond(server, 503, None, |_| {}, b"");
         }
     }
@@ -337,7 +337,7 @@ pub(crate) fn change(
 
 /// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
 fn accept_change(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     server: ServerTx,
     cseq: u32,
@@ -345,55 +345,55 @@ fn accept_change(
     delayed: Option<Delayed>,
     message: &Message<'_>,
 ) {
-    let requester = relaying.bridge.other(pending.leg);
+    let requester = relay.bridge.other(pending.leg);
     let prefix = cx.core.config.header_prefix.clone();
-    let crossing = relaying.crossing(pending.leg, CrossingKind::Response, &prefix);
+    let crossing = relay.crossing(pending.leg, CrossingKind::Response, &prefix);
     let crosses = crossing.body(message);
-    let body = relaying.bridge.held.crossing_sdp(&crosses);
+    let body = relay.bridge.held.crossing_sdp(&crosses);
     let body = match &delayed {
         // This offer of the other side goes on with the session that the requester knows.
-        Some(_) => relaying
+        Some(_) => relay
             .bridge
             .legs
             .with_streams(requester, pending.fork, &body),
         None => streams::without_last(&body, pending.added_streams).into(),
     };
-    relaying
+    relay
         .bridge
         .legs
         .remember_sdp(requester, pending.fork, &body);
 
     let more = |head: &mut Head<'_>| crossing.copy(head, message);
-    trunk_sdp::hear_proposed(relaying.bridge, requester);
-    if let Some(leg) = relaying.bridge.legs.get_mut(requester) {
+    trunk_sdp::hear_proposed(relay.bridge, requester);
+    if let Some(leg) = relay.bridge.legs.get_mut(requester) {
         leg.accept_reinvite(cx, server, cseq, &body, delayed, more);
     }
 }
 
 /// Handles the ACK to a 2xx of ours.
 pub(crate) fn on_ack(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     id: LegId,
     message: &Message<'_>,
 ) -> AckProgress {
     let cseq = message.cseq().number;
-    let session = relaying.bridge.legs.session_mut(id);
+    let session = relay.bridge.legs.session_mut(id);
     // A repeated 2xx is acknowledged again; only the first ACK counts.
     let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
         return AckProgress::default();
     };
 
     cx.endpoint.acknowledged(ack.server);
-    relaying.bridge.legs.hear(id, cx.now);
-    trunk_sdp::hear(relaying.bridge, id, message);
+    relay.bridge.legs.hear(id, cx.now);
+    trunk_sdp::hear(relay.bridge, id, message);
     let is_delayed = ack.delayed.is_some();
     let is_answered = match ack.delayed {
-        Some(delayed) => acknowledge(relaying, cx, id, &delayed, message),
-        None => local_media::take_late_answer(relaying, cx, message),
+        Some(delayed) => acknowledge(relay, cx, id, &delayed, message),
+        None => local_media::take_late_answer(relay, cx, message),
     };
 
-    let begins = confirmed(relaying.bridge, cx, id, ack.server);
+    let begins = confirmed(relay.bridge, cx, id, ack.server);
     AckProgress {
         begins,
         // Inside a call our media go on as they were: the peer may have refused the audio for a while.
@@ -404,16 +404,16 @@ pub(crate) fn on_ack(
 /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer, or with one of another profile, its offer is
 /// rejected; returns false then.
 fn acknowledge(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     id: LegId,
     delayed: &Delayed,
     message: &Message<'_>,
 ) -> bool {
-    let other = relaying.bridge.other(id);
+    let other = relay.bridge.other(id);
     let is_unusable = || media_profile::differ(&delayed.offer, sdp_of(message.body()));
     if !has_sdp(message) || is_unusable() {
-        if let Some(leg) = relaying.bridge.legs.get_mut(other) {
+        if let Some(leg) = relay.bridge.legs.get_mut(other) {
             leg.reject_offer(cx, delayed);
         }
         return false;
@@ -421,20 +421,20 @@ fn acknowledge(
 
     let mut lines = Vec::new();
     let prefix = cx.core.config.header_prefix.clone();
-    let crossing = relaying.crossing(id, CrossingKind::InDialog, &prefix);
+    let crossing = relay.crossing(id, CrossingKind::InDialog, &prefix);
     crossing.copy(&mut Head::new(&mut lines), message);
     let crosses = crossing.body(message);
-    let body = relaying.bridge.held.crossing_sdp(&crosses);
+    let body = relay.bridge.held.crossing_sdp(&crosses);
     // As many media sections as the offer had before some were added for this side.
     let added = streams::count(&body).saturating_sub(streams::count(&delayed.offer));
     let body = streams::without_last(&body, added);
-    relaying.bridge.legs.remember_sdp(other, delayed.fork, body);
+    relay.bridge.legs.remember_sdp(other, delayed.fork, body);
     let ack = Ack {
         lines: &lines,
         body,
         ..delayed.ack()
     };
-    if let Some(leg) = relaying.bridge.legs.get_mut(other) {
+    if let Some(leg) = relay.bridge.legs.get_mut(other) {
         leg.send_ack(cx, &ack);
     }
     true

@@ -42,15 +42,11 @@ pub(crate) fn give_up_successor(bridge: &mut Bridge, cx: &mut Cx<'_>, status: u1
 }
 
 /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE. Returns the role of the old one.
-pub(crate) fn succeed(
-    relaying: &mut Relay<'_>,
-    cx: &mut Cx<'_>,
-    server: ServerTx,
-) -> Option<LegRole> {
-    let (leg, successor) = relaying.bridge.legs.accept_successor(server)?;
+pub(crate) fn succeed(relay: &mut Relay<'_>, cx: &mut Cx<'_>, server: ServerTx) -> Option<LegRole> {
+    let (leg, successor) = relay.bridge.legs.accept_successor(server)?;
     let replaces = successor.replaces;
-    let (key, role) = (relaying.bridge.key, relaying.bridge.role(replaces));
-    if let Some(peer) = relaying.bridge.legs.sip_mut(leg) {
+    let (key, role) = (relay.bridge.key, relay.bridge.role(replaces));
+    if let Some(peer) = relay.bridge.legs.sip_mut(leg) {
         let keeps = successor.is_behind_nat;
         peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
         if let Some(sdp) = peer
@@ -58,23 +54,21 @@ pub(crate) fn succeed(
             .as_deref()
             .filter(|_| role == LegRole::Trunk)
         {
-            relaying.bridge.held.take_offer(sdp);
+            relay.bridge.held.take_offer(sdp);
         }
     }
 
-    relaying.bridge.legs.stop_timers(cx, replaces);
-    relaying.bridge.requests.abandon_replaced(cx, replaces);
-    relaying.bridge.legs.put_in_place_of(replaces, leg);
+    relay.bridge.legs.stop_timers(cx, replaces);
+    relay.bridge.requests.abandon_replaced(cx, replaces);
+    relay.bridge.legs.put_in_place_of(replaces, leg);
 
     match role {
-        LegRole::Trunk => relaying.bridge.held.forget_proposal(),
+        LegRole::Trunk => relay.bridge.held.forget_proposal(),
         // The agent has handed its caller to its peer in another call.
         LegRole::Agent | LegRole::Destination => {
-            relaying.bridge.legs.set_role(leg, LegRole::Destination);
+            relay.bridge.legs.set_role(leg, LegRole::Destination);
         }
     }
-    relaying
-        .bridge
-        .send_bye(cx, replaces, ByeContent::default());
+    relay.bridge.send_bye(cx, replaces, ByeContent::default());
     Some(role)
 }

@@ -25,7 +25,7 @@ use crate::{has_sdp, sdp_of};
 
 /// Offers the other side the media of the new leg.
 pub(crate) fn on_successor(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     replaces: LegId,
     credentials: Option<LegCredentials>,
@@ -34,26 +34,24 @@ pub(crate) fn on_successor(
     message: &Message<'_>,
 ) {
     // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
-    let fork = relaying.bridge.fork().unwrap_or_default();
+    let fork = relay.bridge.fork().unwrap_or_default();
     let state = LegState::Replacing(Replacing {
         server,
         replaces,
         is_behind_nat: keep_alive::sent_through_nat(&flow, message),
     });
 
-    let leg = relaying
+    let leg = relay
         .bridge
         .legs
-        .add(relaying.bridge.role(replaces), LegPeer::Unknown, state);
-    let key = relaying.bridge.key;
+        .add(relay.bridge.role(replaces), LegPeer::Unknown, state);
+    let key = relay.bridge.key;
     let owner = TagOwner { key, leg };
     cx.trace(owner, DialogIdentity::of_invite(message, flow));
-    let tag = relaying
-        .bridge
-        .mint_tag(cx, relaying.ids.slot, leg, message);
+    let tag = relay.bridge.mint_tag(cx, relay.ids.slot, leg, message);
     cx.endpoint.set_tag(server, tag.as_bytes());
     let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
-        relaying.bridge.legs.remove(leg);
+        relay.bridge.legs.remove(leg);
         return cx.respond(server, 400, None, |_| {}, b"");
     };
 
@@ -63,38 +61,35 @@ pub(crate) fn on_successor(
     peer.abilities = Abilities::of(message);
     peer.remote_sdp = has_sdp(message).then(|| sdp_of(message.body()).into());
     peer.credentials = credentials.map(Box::new);
-    relaying.bridge.legs.meet(leg, peer);
+    relay.bridge.legs.meet(leg, peer);
 
     // An interval that is too brief was refused at admission.
     let ours = cx.core.config.session_expires;
     let renewal = SessionTimer::for_uas(message, MIN_SE, ours).unwrap_or_default();
-    match relaying.bridge.is_local() {
-        true => local_succeeds(relaying, cx, renewal, server, message),
+    match relay.bridge.is_local() {
+        true => local_succeeds(relay, cx, renewal, server, message),
         false => {
-            relaying
-                .bridge
-                .legs
-                .keep_origin(relaying.bridge.other(replaces));
-            reoffer::change(relaying, cx, replaces, fork, server, message, renewal);
+            relay.bridge.legs.keep_origin(relay.bridge.other(replaces));
+            reoffer::change(relay, cx, replaces, fork, server, message, renewal);
         }
     }
 }
 
 /// Answers the INVITE of a new leg with media of our own.
 fn local_succeeds(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     renewal: Option<SessionTimer>,
     server: ServerTx,
     message: &Message<'_>,
 ) {
-    match local_media::local_sdp(relaying, message) {
+    match local_media::local_sdp(relay, message) {
         Ok(sdp) => {
-            successor::succeed(relaying, cx, server);
-            local_media::accept_with_media(relaying, cx, renewal, server, message, sdp);
+            successor::succeed(relay, cx, server);
+            local_media::accept_with_media(relay, cx, renewal, server, message, sdp);
         }
         Err(no) => {
-            relaying.bridge.legs.fail_successor(server);
+            relay.bridge.legs.fail_successor(server);
             no.reject(cx, server);
         }
     }

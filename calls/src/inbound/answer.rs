@@ -85,20 +85,20 @@ pub(crate) fn accept_runtime(
 
 /// Passes the runtime's 2xx on to the caller.
 pub(crate) fn pass_answer(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     won: WinningAnswer,
     message: &Message<'_>,
 ) -> AnswerProgress {
-    let trunk = relaying.bridge.trunk_id();
-    let Some(incoming) = relaying.bridge.legs.take_incoming(trunk) else {
+    let trunk = relay.bridge.trunk_id();
+    let Some(incoming) = relay.bridge.legs.take_incoming(trunk) else {
         return AnswerProgress::Nothing;
     };
     uas_invite::release_incoming(cx, &incoming);
     // A later 2xx of another fork finds no dialog, and gets ACK and BYE.
-    relaying.bridge.keep_only(cx, won.fork);
-    let agent = relaying.bridge.agent_id();
-    if let Some(mut leg) = relaying.bridge.at(agent) {
+    relay.bridge.keep_only(cx, won.fork);
+    let agent = relay.bridge.agent_id();
+    if let Some(mut leg) = relay.bridge.at(agent) {
         leg.open(cx, won.flow, message);
     }
 
@@ -107,7 +107,7 @@ pub(crate) fn pass_answer(
     let lacks_answer = message.body().is_empty()
         && has_sdp(incoming.invite())
         && !incoming.relay.is_agreed(won.fork);
-    let early = relaying.bridge.legs.sip(trunk).filter(|_| lacks_answer);
+    let early = relay.bridge.legs.sip(trunk).filter(|_| lacks_answer);
     let early: Option<Vec<u8>> = early
         .and_then(|caller| caller.local_sdp(won.fork))
         .map(Into::into);
@@ -120,7 +120,7 @@ pub(crate) fn pass_answer(
         }
     };
     let (fork, body) = (won.fork, early.as_deref().unwrap_or(message.body()));
-    match relaying.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
+    match relay.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
         true => AnswerProgress::Accepted {
             runtime_call_id: text::lossy(message.call_id()).into(),
         },

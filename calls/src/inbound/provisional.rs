@@ -70,8 +70,8 @@ pub(crate) fn on_reliable_timer(bridge: &mut Bridge, cx: &mut Cx<'_>, fork: u8) 
     let trunk = bridge.trunk_id();
     let leg = bridge.at(trunk);
     let repeat = leg.and_then(|mut leg| {
-        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
-        Some(relay.handle_timer(&mut caller, fork))
+        let (responses, mut caller) = relay_and_caller(&mut leg, cx)?;
+        Some(responses.handle_timer(&mut caller, fork))
     });
     match repeat {
         Some(Retransmission::GivenUp) => !goes_on_without(bridge, fork),
@@ -116,26 +116,22 @@ pub(crate) enum PrackProgress {
 }
 
 /// Handles a provisional response to the runtime's INVITE.
-pub(crate) fn provisional(
-    relaying: &mut Relay<'_>,
-    cx: &mut Cx<'_>,
-    heard: ProvisionalResponse<'_>,
-) {
+pub(crate) fn provisional(relay: &mut Relay<'_>, cx: &mut Cx<'_>, heard: ProvisionalResponse<'_>) {
     // The callee of an outbound call has answered, so the runtime's provisional responses go to no leg.
-    let (Some(early), Some(_)) = (heard.early, relaying.bridge.incoming()) else {
+    let (Some(early), Some(_)) = (heard.early, relay.bridge.incoming()) else {
         return;
     };
     match early.begins {
         Some(dialog) => begin_fork(
-            relaying.bridge,
+            relay.bridge,
             cx,
-            relaying.ids.slot,
+            relay.ids.slot,
             early.fork,
             dialog,
             heard.message,
         ),
         None => {
-            let dialog = relaying
+            let dialog = relay
                 .bridge
                 .agent_mut()
                 .and_then(|peer| peer.dialog(early.fork));
@@ -144,84 +140,84 @@ pub(crate) fn provisional(
             }
         }
     }
-    relay_provisional(relaying, cx, early.fork, early.rseq, heard.message);
+    relay_provisional(relay, cx, early.fork, early.rseq, heard.message);
 }
 
 /// Handles BYE of the caller in one of several early dialogs. The BYE ends that dialog and the runtime's of the same fork. The INVITE
 /// goes on in the other forks (RFC 3261 §15). False if there is no other.
 pub(crate) fn end_early_dialog(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     fork: u8,
     bye: &Message<'_>,
 ) -> bool {
-    if !has_another_fork(relaying.bridge, fork) {
+    if !has_another_fork(relay.bridge, fork) {
         return false;
     }
 
-    let (trunk, agent) = (relaying.bridge.trunk_id(), relaying.bridge.agent_id());
+    let (trunk, agent) = (relay.bridge.trunk_id(), relay.bridge.agent_id());
     let config = Arc::clone(&cx.core.config);
-    let crossing = relaying.crossing(trunk, CrossingKind::InDialog, &config.header_prefix);
+    let crossing = relay.crossing(trunk, CrossingKind::InDialog, &config.header_prefix);
     let content = ByeContent::of(bye, crossing);
     let request = NewRequest {
         body: &content.body,
         ..NewRequest::bare(fork, Method::Bye, Purpose::Own)
     };
-    relaying
+    relay
         .bridge
         .send(cx, agent, &request, |head| head.raw(&content.lines));
 
     // Both dialogs go first: `abandon_dropped` refuses what was relayed in dialogs that are gone.
     for id in [trunk, agent] {
-        if let Some(peer) = relaying.bridge.legs.sip_mut(id) {
+        if let Some(peer) = relay.bridge.legs.sip_mut(id) {
             peer.dialogs.retain(|held| held.fork != fork);
         }
     }
-    relaying.bridge.abandon_dropped(cx);
-    if let Some(mut leg) = relaying.bridge.at(trunk)
-        && let Some((relay, mut caller)) = relay_and_caller(&mut leg, cx)
+    relay.bridge.abandon_dropped(cx);
+    if let Some(mut leg) = relay.bridge.at(trunk)
+        && let Some((responses, mut caller)) = relay_and_caller(&mut leg, cx)
     {
-        relay.end_fork(&mut caller, fork);
+        responses.end_fork(&mut caller, fork);
     }
     true
 }
 
 /// Relays a provisional response of the runtime to the caller, in the same fork.
 fn relay_provisional(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     fork: u8,
     rseq: Option<u32>,
     message: &Message<'_>,
 ) {
     let config = Arc::clone(&cx.core.config);
-    let crossing = relaying.crossing(
-        relaying.bridge.agent_id(),
+    let crossing = relay.crossing(
+        relay.bridge.agent_id(),
         CrossingKind::Response,
         &config.header_prefix,
     );
 
-    let Some(relay) = relaying.bridge.incoming().map(|incoming| &incoming.relay) else {
+    let Some(responses) = relay.bridge.incoming().map(|incoming| &incoming.relay) else {
         return;
     };
     // The caller has ended this early dialog by a BYE. The INVITE goes on in the others (RFC 3261 §15).
-    if relay.has_ended(fork) {
+    if responses.has_ended(fork) {
         return;
     }
 
     // Only the caller's first response counts as the beginning of ringing.
-    if relay.is_silent() {
-        cx.note_ringing(relaying.ids);
+    if responses.is_silent() {
+        cx.note_ringing(relay.ids);
     }
 
-    let delivery = relay.delivery(rseq);
-    let offer = relaying.bridge.incoming().map(UasInvite::invite);
+    let delivery = responses.delivery(rseq);
+    let offer = relay.bridge.incoming().map(UasInvite::invite);
     let offer = offer
         .filter(|invite| has_sdp(invite))
         .map(|invite| invite.body());
     let is_unusable = |offer| media_profile::differ(sdp_of(offer), sdp_of(message.body()));
-    // The 2xx is judged by itself (`Bridge::why_unusable`).
-    let is_withheld = relay.is_bare(delivery) || offer.is_some_and(is_unusable);
+    // The 2xx is judged by itself (`dialing::why_unusable`).
+    let is_withheld = responses.is_bare(delivery) || offer.is_some_and(is_unusable);
     let body = match is_withheld && has_sdp(message) {
         true => b"",
         false => message.body(),
@@ -238,40 +234,40 @@ fn relay_provisional(
 
     // The runtime requires a PRACK and the caller sends none.
     if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
-        send_prack(relaying, cx, fork, rseq, Purpose::Own, None);
+        send_prack(relay, cx, fork, rseq, Purpose::Own, None);
     }
-    let trunk = relaying.bridge.trunk_id();
-    let is_offered = relaying.bridge.incoming();
+    let trunk = relay.bridge.trunk_id();
+    let is_offered = relay.bridge.incoming();
     let is_offered = is_offered.is_some_and(|incoming| has_sdp(incoming.invite()));
     if answer.has_sdp && is_offered {
-        // The 2xx may come without it (`Relay::pass_answer`).
-        relaying.bridge.legs.remember_sdp(trunk, fork, &answer.body);
+        // The 2xx may come without it (`answer::pass_answer`).
+        relay.bridge.legs.remember_sdp(trunk, fork, &answer.body);
     }
-    if let Some(mut leg) = relaying.bridge.at(trunk) {
+    if let Some(mut leg) = relay.bridge.at(trunk) {
         tell_caller(&mut leg, cx, fork, delivery, answer);
     }
 }
 
 /// Handles the caller's PRACK.
 pub(crate) fn on_prack(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     fork: u8,
     server: ServerTx,
     message: &Message<'_>,
 ) -> PrackProgress {
-    let trunk = relaying.bridge.trunk_id();
-    let leg = relaying.bridge.at(trunk);
+    let trunk = relay.bridge.trunk_id();
+    let leg = relay.bridge.at(trunk);
     let acknowledged = leg.and_then(|mut leg| {
-        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
-        relay.handle_prack(&mut caller, fork, message)
+        let (responses, mut caller) = relay_and_caller(&mut leg, cx)?;
+        responses.handle_prack(&mut caller, fork, message)
     });
 
     let Some(acknowledged) = acknowledged else {
         // RFC 3262 §3: after its final response the UAS "MUST be prepared to process PRACK requests" for responses
         // that were out. Any other unmatched PRACK is 481.
         let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
-        let session = relaying.bridge.legs.session_mut(relaying.bridge.trunk_id());
+        let session = relay.bridge.legs.session_mut(relay.bridge.trunk_id());
         let late = session.and_then(|session| session.late_prack.take_if(is_late));
         let status = match late {
             Some(_) => 200,
@@ -289,7 +285,7 @@ pub(crate) fn on_prack(
     }
 
     let offers = has_sdp(message)
-        && relaying
+        && relay
             .bridge
             .incoming()
             .is_some_and(|incoming| has_sdp(incoming.invite()));
@@ -298,7 +294,7 @@ pub(crate) fn on_prack(
     let purpose = Purpose::Relay(server);
     let crosses = acknowledged
         .rseq
-        .is_some_and(|rseq| send_prack(relaying, cx, fork, rseq, purpose, Some(message)));
+        .is_some_and(|rseq| send_prack(relay, cx, fork, rseq, purpose, Some(message)));
 
     // A 200 would have to answer the offer (RFC 3262 §5). The runtime, whose response wasn't reliable, still owes the answer to the first one, so
     // no UPDATE may bring it another (RFC 3311 §5.1).
@@ -307,30 +303,30 @@ pub(crate) fn on_prack(
         cx.respond(server, status, None, |_| {}, b"");
     }
     match (offers, crosses) {
-        (false, _) => trunk_sdp::hear(relaying.bridge, trunk, message),
+        (false, _) => trunk_sdp::hear(relay.bridge, trunk, message),
         // It counts once the runtime has accepted it (`Relay::answer`).
-        (true, true) => trunk_sdp::note_proposal(relaying.bridge, trunk, message),
+        (true, true) => trunk_sdp::note_proposal(relay.bridge, trunk, message),
         (true, false) => {}
     }
 
-    let leg = relaying.bridge.at(trunk);
+    let leg = relay.bridge.at(trunk);
     let held = leg.and_then(|mut leg| {
-        let (relay, mut caller) = relay_and_caller(&mut leg, cx)?;
-        relay.go_on(&mut caller, fork)
+        let (responses, mut caller) = relay_and_caller(&mut leg, cx)?;
+        responses.go_on(&mut caller, fork)
     });
     held.map_or(PrackProgress::Nothing, PrackProgress::Answered)
 }
 
 /// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.
 fn send_prack(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     fork: u8,
     rseq: u32,
     purpose: Purpose,
     content: Option<&Message<'_>>,
 ) -> bool {
-    let Some(cseq) = relaying
+    let Some(cseq) = relay
         .bridge
         .incoming()
         .map(|incoming| incoming.runtime_cseq)
@@ -338,8 +334,8 @@ fn send_prack(
         return false;
     };
     let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
-    let (agent, prack) = (relaying.bridge.agent_id(), Method::Prack);
-    relaying
+    let (agent, prack) = (relay.bridge.agent_id(), Method::Prack);
+    relay
         .send(cx, agent, fork, prack, purpose, content, extra)
         .is_some()
 }

@@ -34,7 +34,7 @@ impl Leg {
         cx.respond(server, 200, None, write, body);
     }
 
-    /// Sends 200 to a re-INVITE and awaits its ACK. If none comes within 64*T1, the endpoint says so (`Bridge::on_no_ack`).
+    /// Sends 200 to a re-INVITE and awaits its ACK. If none comes within 64*T1, the endpoint says so (`reoffer::on_no_ack`).
     pub(crate) fn accept_reinvite(
         &mut self,
         cx: &mut Cx<'_>,

@@ -415,29 +415,25 @@ pub(crate) fn set_local(bridge: &mut Bridge, media: LocalMedia) {
 /// # Errors
 /// The caller's INVITE is to be refused.
 pub(crate) fn ring_for_bot(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
 ) -> Result<(), CallRefusal<'static>> {
     // An offer that can't be met is refused before a bot is dialled for it.
-    if local_media::agree_on_media(relaying)?.is_none() {
+    if local_media::agree_on_media(relay)?.is_none() {
         return Ok(());
     }
 
-    let (bot, trunk) = (relaying.bridge.bot(), relaying.bridge.trunk());
+    let (bot, trunk) = (relay.bridge.bot(), relay.bridge.trunk());
     let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
     // A bot that follows another one finds the caller ringing.
     let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
     // An outbound call has no caller to ring at.
-    let Some(incoming) = relaying
-        .bridge
-        .incoming()
-        .filter(|_| is_dialled && is_first)
-    else {
+    let Some(incoming) = relay.bridge.incoming().filter(|_| is_dialled && is_first) else {
         return Ok(());
     };
 
     let delivery = incoming.relay.delivery(None);
-    match ring(relaying.bridge, cx, relaying.ids, 180, delivery) {
+    match ring(relay.bridge, cx, relay.ids, 180, delivery) {
         true => Ok(()),
         false => Err(Reason::BadRequest.into()),
     }

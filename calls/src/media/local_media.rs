@@ -149,42 +149,38 @@ pub(crate) fn told_to_trunk(bridge: &Bridge) -> Arc<[u8]> {
 }
 
 /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
-pub(crate) fn update_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, audio: Option<Audio>) {
+pub(crate) fn update_media(relay: &mut Relay<'_>, cx: &mut Cx<'_>, audio: Option<Audio>) {
     // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
-    let Some(audio) = audio.filter(|_| relaying.bridge.status() != CallStatus::Over) else {
+    let Some(audio) = audio.filter(|_| relay.bridge.status() != CallStatus::Over) else {
         return;
     };
 
     // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
-    if relaying
-        .bridge
-        .bot_mut()
-        .is_some_and(|bot| bot.keeps(audio))
-    {
+    if relay.bridge.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
         return;
     }
 
     let mut remote = audio.remote;
-    let Some(signalling) = relaying.bridge.trunk().map(|trunk| trunk.flow.peer) else {
+    let Some(signalling) = relay.bridge.trunk().map(|trunk| trunk.flow.peer) else {
         return;
     };
 
     let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
-    let claim = media_claim(relaying, audio.remote, signalling.ip());
+    let claim = media_claim(relay, audio.remote, signalling.ip());
     // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
     if let Err(refusal) = sources {
-        let (call, org) = (relaying.ids.call, relaying.ids.org);
+        let (call, org) = (relay.ids.call, relay.ids.org);
         tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
     }
 
-    if relaying.bridge.held.is_closed() || sources.is_err() {
+    if relay.bridge.held.is_closed() || sources.is_err() {
         // Port 0 disables the echo, and no silence is detected.
         remote.set_port(0);
     }
 
     // Without an address to send to, RTP is taken from the source of the signalling alone.
     let sources = sources.unwrap_or([signalling.ip(); 2]);
-    let rules = relaying.bridge.local().map(|media| media.rules.clone());
+    let rules = relay.bridge.local().map(|media| media.rules.clone());
     let rules = rules.unwrap_or_default();
     let from_any = rules.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources);
     // SDP may name an IP that nothing is sent to, listed or not.
@@ -215,14 +211,14 @@ pub(crate) fn update_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>, audio: Opt
     };
 
     cx.core.effects.push_back(Effect::UpdateMedia {
-        call: relaying.bridge.key,
+        call: relay.bridge.key,
         media,
     });
 }
 
 /// Returns the address at which SDP says that the trunk's peer listens, if nothing need come from there before audio goes there.
-fn media_claim(relaying: &Relay<'_>, sdp: SocketAddr, signalling: IpAddr) -> Option<MediaClaim> {
-    let rules = relaying.bridge.local().map(|media| &media.rules);
+fn media_claim(relay: &Relay<'_>, sdp: SocketAddr, signalling: IpAddr) -> Option<MediaClaim> {
+    let rules = relay.bridge.local().map(|media| &media.rules);
     if rules.is_some_and(|rules| rules.lists(sdp.ip())) {
         return Some(MediaClaim {
             address: sdp,
@@ -230,7 +226,7 @@ fn media_claim(relaying: &Relay<'_>, sdp: SocketAddr, signalling: IpAddr) -> Opt
         });
     }
 
-    let known = &relaying.bridge.trunk()?.known_addresses;
+    let known = &relay.bridge.trunk()?.known_addresses;
     // Our tag went to the IP at which the dialog began. Another one that signals now may have it from there, and proves no address but that one.
     let began_at = known.began_at()?;
     if sdp.ip().to_canonical() != began_at && signalling.to_canonical() != began_at {
@@ -244,27 +240,27 @@ fn media_claim(relaying: &Relay<'_>, sdp: SocketAddr, signalling: IpAddr) -> Opt
 
 /// Returns the SDP of our media for a message, as the hold changes it.
 pub(crate) fn local_sdp(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     message: &Message<'_>,
 ) -> Result<LocalSdp, UnacceptableBody> {
-    let (body, audio) = local_body(relaying.bridge, message)?;
-    let body = relaying.bridge.held.crossing_sdp(&body).into_owned();
+    let (body, audio) = local_body(relay.bridge, message)?;
+    let body = relay.bridge.held.crossing_sdp(&body).into_owned();
     Ok((body, audio))
 }
 
 /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer; returns false if it accepts no audio.
 pub(crate) fn take_late_answer(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     message: &Message<'_>,
 ) -> bool {
-    let media = relaying.bridge.local_mut();
+    let media = relay.bridge.local_mut();
     if !media.is_some_and(|media| std::mem::take(&mut media.offered)) {
         return true;
     }
-    let audio = sdp::read_answer(&told_to_trunk(relaying.bridge), message.body());
+    let audio = sdp::read_answer(&told_to_trunk(relay.bridge), message.body());
     let is_answered = audio.is_some();
-    update_media(relaying, cx, audio);
+    update_media(relay, cx, audio);
     is_answered
 }
 
@@ -272,16 +268,14 @@ pub(crate) fn take_late_answer(
 ///
 /// # Errors
 /// Its offer can't be met.
-pub(crate) fn agree_on_media(
-    relaying: &mut Relay<'_>,
-) -> Result<Option<LocalSdp>, UnacceptableBody> {
-    let id = relaying.bridge.trunk_id();
-    let Some(incoming) = relaying.bridge.legs.take_incoming(id) else {
+pub(crate) fn agree_on_media(relay: &mut Relay<'_>) -> Result<Option<LocalSdp>, UnacceptableBody> {
+    let id = relay.bridge.trunk_id();
+    let Some(incoming) = relay.bridge.legs.take_incoming(id) else {
         return Ok(None);
     };
     let invite = incoming.invite();
-    let agreed = local_sdp(relaying, invite);
-    relaying
+    let agreed = local_sdp(relay, invite);
+    relay
         .bridge
         .legs
         .set_state(id, LegState::Incoming(incoming));
@@ -289,28 +283,28 @@ pub(crate) fn agree_on_media(
 }
 
 /// Answers the caller with media of our own.
-pub(crate) fn answer_with_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>) -> AnswerProgress {
-    let id = relaying.bridge.trunk_id();
-    let (body, audio) = match agree_on_media(relaying) {
+pub(crate) fn answer_with_media(relay: &mut Relay<'_>, cx: &mut Cx<'_>) -> AnswerProgress {
+    let id = relay.bridge.trunk_id();
+    let (body, audio) = match agree_on_media(relay) {
         Ok(Some(agreed)) => agreed,
         Ok(None) => return AnswerProgress::Nothing,
         Err(no) => return AnswerProgress::Refused(no.into()),
     };
 
-    update_media(relaying, cx, audio);
-    if !begin_local_dialog(relaying.bridge, cx, relaying.ids.slot) {
+    update_media(relay, cx, audio);
+    if !begin_local_dialog(relay.bridge, cx, relay.ids.slot) {
         return AnswerProgress::Refused(Reason::BadRequest.into());
     }
 
-    let Some(incoming) = relaying.bridge.legs.take_incoming(id) else {
+    let Some(incoming) = relay.bridge.legs.take_incoming(id) else {
         return AnswerProgress::Nothing;
     };
 
-    relaying.bridge.keep_only(cx, FIRST_FORK);
+    relay.bridge.keep_only(cx, FIRST_FORK);
     uas_invite::release_incoming(cx, &incoming);
 
     let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-    match relaying.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
+    match relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
         true => AnswerProgress::Accepted {
             runtime_call_id: Box::default(),
         },
@@ -320,44 +314,44 @@ pub(crate) fn answer_with_media(relaying: &mut Relay<'_>, cx: &mut Cx<'_>) -> An
 
 /// Answers a re-INVITE or UPDATE of the caller here.
 pub(crate) fn answer_change(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     renewal: Option<SessionTimer>,
     server: ServerTx,
     message: &Message<'_>,
 ) {
     // Before the target moves. RFC 3261 §14.1: after a refusal "the session parameters MUST remain unchanged".
-    let sdp = match local_sdp(relaying, message) {
+    let sdp = match local_sdp(relay, message) {
         Ok(sdp) => sdp,
         Err(no) => return no.reject(cx, server),
     };
 
-    let trunk = relaying.bridge.trunk_mut();
+    let trunk = relay.bridge.trunk_mut();
     if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
         held.dialog.refresh_target(message);
     }
-    accept_with_media(relaying, cx, renewal, server, message, sdp);
+    accept_with_media(relay, cx, renewal, server, message, sdp);
 }
 
 /// Accepts an offer of the peer on the trunk with our SDP for it.
 pub(crate) fn accept_with_media(
-    relaying: &mut Relay<'_>,
+    relay: &mut Relay<'_>,
     cx: &mut Cx<'_>,
     renewal: Option<SessionTimer>,
     server: ServerTx,
     message: &Message<'_>,
     (body, audio): LocalSdp,
 ) {
-    update_media(relaying, cx, audio);
-    let trunk = relaying.bridge.trunk_id();
-    if let Some(mut leg) = relaying.bridge.at(trunk) {
+    update_media(relay, cx, audio);
+    let trunk = relay.bridge.trunk_id();
+    if let Some(mut leg) = relay.bridge.at(trunk) {
         leg.take_renewal(cx, renewal);
     }
-    let fork = relaying.bridge.fork().unwrap_or_default();
-    relaying.bridge.legs.remember_sdp(trunk, fork, &body);
-    trunk_sdp::hear_proposed(relaying.bridge, trunk);
+    let fork = relay.bridge.fork().unwrap_or_default();
+    relay.bridge.legs.remember_sdp(trunk, fork, &body);
+    trunk_sdp::hear_proposed(relay.bridge, trunk);
 
-    let Some(leg) = relaying.bridge.legs.get_mut(trunk) else {
+    let Some(leg) = relay.bridge.legs.get_mut(trunk) else {
         return;
     };
     let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");

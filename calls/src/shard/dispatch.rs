@@ -299,7 +299,7 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
     }
 
-    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in each of its calls soon (`Bridge::suspect`).
+    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in each of its calls soon (`session::suspect`).
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
         for call in self.table.iter_mut() {
             session::suspect(&mut call.bridge, &mut self.core, transport, address, now);

@@ -58,7 +58,7 @@ impl Calls {
 
         self.with(key, endpoint, now, |call, cx| {
             replaces::on_successor(
-                &mut call.relaying(),
+                &mut call.relay(),
                 cx,
                 replaced,
                 admitted.verified,
@@ -123,7 +123,7 @@ impl Calls {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
                     replaces::on_successor(
-                        &mut call.relaying(),
+                        &mut call.relay(),
                         cx,
                         replaced,
                         None,
