@@ -1,4 +1,4 @@
-//! Finds the migrations. Writes `migrations.rs`, the list that `src/migrate.rs` includes, from the files in `../migrations/`.
+//! Finds the migrations. Writes `migrations.rs`, the list that `src/access/migrate.rs` includes, from the files in `../migrations/`.
 //!
 //! A migration is a file `NNNN_name.sql` in both dialects. The numbers begin at 1 and have no gap; the build fails otherwise.
 

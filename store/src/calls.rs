@@ -1,18 +1,42 @@
 //! Calls for readers: lists, one call, its routing decision. `projection` writes them from the journal's facts.
 
+pub(crate) mod anonymous;
+pub mod attempts;
+pub mod call_ends;
+pub(crate) mod call_events;
+pub mod call_figures;
+pub(crate) mod call_lists;
+pub(crate) mod call_search;
+pub mod calls_up;
+pub(crate) mod contact_counts;
+pub(crate) mod contacts;
+pub mod events;
+pub mod explained;
+pub(crate) mod handoff_lists;
+pub mod handoffs;
+pub(crate) mod identify;
+pub(crate) mod journal_positions;
+pub mod lost;
+pub mod of_contact;
+pub(crate) mod projection;
+pub mod transfers;
+pub mod usage;
+
 use trunkline_model::media::{MediaFigures, MediaStep};
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::call_search::{self, CallFilter};
-use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
-use super::error::{Error, Kind, Wrong};
-use super::page::{COUNT_LIMIT, Page, Position, fitting};
-use super::transfers::last_transfers;
-use super::tx::Tx;
-use super::{CallTransfer, Store};
+use crate::access::store::Store;
+use crate::calls::call_search::CallFilter;
+use crate::calls::transfers::{CallTransfer, last_transfers};
+use crate::driver::column::{
+    Unreadable, from_row, json, maybe, micros, moment, named, number, small,
+};
+use crate::driver::error::{Error, Kind, Wrong};
+use crate::driver::page::{COUNT_LIMIT, Page, Position, fitting};
+use crate::driver::tx::Tx;
 
 /// A call.
 #[derive(Clone, PartialEq, Debug)]
@@ -188,7 +212,7 @@ fn at_places(tx: &mut Tx, org: Uuid, places: &[(i64, Uuid)]) -> Result<Vec<Call>
 /// count, and so do legs of transfers.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`](crate::driver::error::Broke): the database fails.
 pub fn begun_since(tx: &mut Tx, since: Moment, most: u32) -> Result<Vec<(Uuid, Moment)>, Error> {
     let sql = "SELECT org_id, started_at AS begun_at FROM calls WHERE direction = 'outbound' AND started_at >= $1
          UNION ALL SELECT org_id, counted_at AS begun_at FROM transfers WHERE counted_at >= $1
@@ -203,7 +227,7 @@ pub fn begun_since(tx: &mut Tx, since: Moment, most: u32) -> Result<Vec<(Uuid, M
 /// Returns a page of the org's calls, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`](crate::driver::error::Broke): the database fails.
 pub fn list(
     tx: &mut Tx,
     org: Uuid,
@@ -219,7 +243,7 @@ impl Store {
     /// Returns a page like [`list`]. SQLite reads on the calling thread where indexes bound the work.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke): the database fails.
+    /// [`Broke`](crate::driver::error::Broke): the database fails.
     pub async fn calls(
         &self,
         org: Uuid,
@@ -282,7 +306,7 @@ pub fn decision(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<Decision>, 
 /// Returns the steps of the call's media that this installation terminated; empty if it had none.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`](crate::driver::error::Broke): the database fails.
 pub fn media_steps(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Vec<MediaStep>, Error> {
     let sql = "SELECT media_steps FROM calls WHERE org_id = $1 AND id = $2";
     let row: Option<Steps> = tx.one(sql, &[&org, &call])?;

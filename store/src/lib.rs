@@ -6,179 +6,111 @@
 //! Such a function is synchronous and takes a transaction ([`Tx`]). [`Store::read`] and [`Store::write`] run it on a thread that has a connection of
 //! its own (`threads`); [`Store::read_inline`] makes short reads of SQLite on the calling thread. What a transaction changes for the directory
 //! ([`feed`]), its events ([`events`]) and its entry in the audit log ([`audit`], on whose behalf: [`Acting`]) are written with its commit.
+//!
+//! The folders are rooms, from top to bottom; an import only goes down, but for those of [`Store`] itself (`tests/invariants/rooms.rs`):
+//!
+//! - `access`: opening and migrating a database, the pool, and a transaction from its beginning to its commit.
+//! - [`erasing`]: what an erasure of a contact changes. `jobs`: deliveries of webhooks, deletion of what is old or removed.
+//! - [`calls`]: calls and what happens in them: rows and their projection from facts, lists, contacts, transfers, handoffs, events, usage.
+//! - `telephony`: what routes calls, and the rows that the directory is made of. `tenants`: orgs, partners, and what they own beside telephony.
+//! - `driver`: both databases behind one [`Tx`], errors, and the parts that every aggregate uses.
+//! - [`journal`]: facts of calls on disk until they are rows.
+//! - `files`: private files, files written whole, and the priority of the threads that write.
+//!
+//! Outside of this crate a module has no room in its path.
 
-mod acting;
-pub mod aged;
-pub mod agent_config;
-pub mod agents;
-mod anonymous;
-pub mod attempts;
-pub mod audit;
-pub mod auth_failures;
-pub mod bot_tokens;
-pub mod call_ends;
-mod call_events;
-pub mod call_figures;
-mod call_lists;
-mod call_search;
-mod caller;
+mod access;
 pub mod calls;
-pub mod calls_up;
-pub mod challenges;
-mod change;
-pub mod clock;
-mod column;
-mod commit;
-mod contact_counts;
-mod contacts;
-pub mod dedications;
-pub mod deleted_orgs;
-pub mod deliveries;
-pub mod destinations;
-mod disk_fault;
-mod edit;
-mod effects;
+mod driver;
 pub mod erasing;
-pub mod erasures;
-mod error;
-mod event;
-pub mod events;
-pub mod explained;
-pub mod feed;
-mod handoff_lists;
-pub mod handoffs;
-pub mod idempotency;
-mod identify;
-mod ids;
-mod in_force;
-pub mod inbound_trunks;
-pub mod integrations;
+mod files;
+mod jobs;
 pub mod journal;
-mod journal_positions;
-mod key_uses;
-mod keyring;
-mod latency;
-pub mod logins;
-pub mod lost;
-pub mod media_addresses;
-mod migrate;
-pub mod names;
-pub mod node_commands;
-pub mod nodes;
-pub mod number_codes;
-mod numbering;
-pub mod numbers;
-pub mod of_contact;
-pub mod old_pairs;
-mod open;
-mod open_fault;
-pub mod org_keys;
-mod org_limit;
-pub mod org_limits;
-mod org_turns;
-pub mod orgs;
-pub mod outbound_trunks;
-mod page;
-pub mod partners;
-mod password;
-mod pool;
-mod postgres;
-pub mod priority;
-pub mod private;
-mod projection;
-pub mod prompts;
-pub mod purge;
-pub mod realm;
-pub mod registrations;
-mod reseal;
-mod retention;
-mod rows;
-mod secrets;
-mod server;
-pub mod sessions;
-mod signal;
-mod snapshot;
-mod sqlite;
-mod status_callbacks;
-mod store;
-mod subject;
-mod threads;
-pub mod tied_peers;
-pub mod transfers;
-mod tx;
-pub mod usage;
-mod value;
-pub mod versions;
-pub mod webhooks;
-pub mod whole_file;
+mod telephony;
+mod tenants;
 
-pub use acting::{Acting, Actor, ActorKind, AuditedAction};
-pub use agent_config::AgentConfig;
-pub use agents::{Agent, AgentChange, AgentKind, NewAgent};
-pub use anonymous::ANONYMOUS;
-pub use audit::{AuditEntry, AuditFilter, AuditScope};
-pub use auth_failures::{AuthFailure, FailingSource, NewAuthFailure};
-pub use bot_tokens::BotToken;
-pub use call_ends::{CallEnd, CallEnds};
-pub use call_search::CallFilter;
-pub use calls::Call;
-pub use challenges::{UnansweredChallenge, UnansweredOf};
-pub use change::Change;
-pub use column::written;
-pub use contacts::{Contact, Contacts};
-pub use dedications::Dedication;
-pub use deleted_orgs::{DeletedOrg, Purge};
-pub use deliveries::{
+pub use access::disk_fault::DiskFault;
+pub use access::effects::Effects;
+pub use access::in_force::Follower;
+pub use access::open::{DatabaseAtStartup, Options};
+pub use access::signal::Signal;
+pub use access::store::Store;
+pub use calls::anonymous::ANONYMOUS;
+pub use calls::call_ends::{CallEnd, CallEnds};
+pub use calls::call_search::CallFilter;
+pub use calls::contacts::{Contact, Contacts};
+pub use calls::explained::{Explained, Recorded};
+pub use calls::handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, SessionHandoff};
+pub use calls::identify::ContactDetails;
+pub use calls::of_contact::{ContactCall, ContactSearch};
+pub use calls::projection::project;
+pub use calls::transfers::CallTransfer;
+pub use calls::usage::{CallSeconds, UsageParts, UsageRow, UsageWindow, whole_seconds};
+pub use calls::{
+    Call, attempts, call_ends, call_figures, calls_up, events, explained, handoffs, lost,
+    of_contact, transfers, usage,
+};
+pub use driver::acting::{Acting, Actor, ActorKind, AuditedAction};
+pub use driver::change::Change;
+pub use driver::column::written;
+pub use driver::error::{Broke, Conflict, Error, Kind, Wrong};
+pub use driver::event::{Event, EventType, NewEvent, RegisteredPbx};
+pub use driver::keyring::{Keyring, RetiredKey, SigningPair, TokenKind};
+pub use driver::open_fault::OpenFault;
+pub use driver::org_limit::{DefaultLimits, OrgLimit, StoredLimit};
+pub use driver::page::{Narrow, Page, Position};
+pub use driver::tx::Tx;
+pub use driver::{clock, feed};
+pub use erasing::erasures::{
+    Erased, ErasedLegs, Erasure, ErasureNode, KeptConfiguration, OpenErasure,
+};
+pub use erasing::subject::Subject;
+pub use erasing::{RowsErased, erasures};
+pub use files::{priority, private, whole_file};
+pub use jobs::deliveries::{
     Attempt, Delivery, DeliveryState, DueWebhook, LeasedDelivery, Outcome, PartnerOfOrg,
 };
-pub use destinations::{Destination, DestinationChange, NewDestination};
-pub use disk_fault::DiskFault;
-pub use effects::Effects;
-pub use erasing::RowsErased;
-pub use erasures::{Erased, ErasedLegs, Erasure, ErasureNode, KeptConfiguration, OpenErasure};
-pub use error::{Broke, Conflict, Error, Kind, Wrong};
-pub use event::{Event, EventType, NewEvent, RegisteredPbx};
-pub use explained::{Explained, Recorded};
-pub use handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, SessionHandoff};
-pub use idempotency::{Claim, RequestKey, StoredAnswer};
-pub use identify::ContactDetails;
-pub use in_force::Follower;
-pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
-pub use integrations::{Integration, NewBooking};
-pub use keyring::{Keyring, RetiredKey, SigningPair, TokenKind};
-pub use logins::{Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role, is_operators_address};
-pub use node_commands::{CommandState, NodeCommand};
-pub use nodes::{NodeState, NodeStatus, Renewal, Serving, SilentNode};
-pub use number_codes::{CodeLimit, MadeCode, TRIES, TriedCode};
-pub use numbers::Number;
-pub use of_contact::{ContactCall, ContactSearch};
-pub use old_pairs::OldPair;
-pub use open::{DatabaseAtStartup, Options};
-pub use open_fault::OpenFault;
-pub use org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, SignedKeys};
-pub use org_limit::{DefaultLimits, OrgLimit, StoredLimit};
-pub use org_limits::{LimitChanges, LimitedBy, StoredLimits};
-pub use orgs::{NewOrg, Org, OrgChange, SuspendedBy, Suspender};
-pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange};
-pub use page::{Narrow, Page, Position};
-pub use partners::{NewPartner, Partner, PartnerKey};
-pub use password::Password;
-pub use projection::project;
-pub use prompts::Prompt;
-
-pub use media_addresses::MediaAddress;
-pub use retention::{Retained, RetentionChange, RetentionDays};
-pub use sessions::{ListedSession, Session, TokenHash};
-pub use signal::Signal;
-pub use snapshot::{OldCredentials, OrgRows, rows_of};
-pub use store::Store;
-pub use subject::Subject;
-pub use tied_peers::TiedPeer;
-pub use transfers::CallTransfer;
-pub use tx::Tx;
-pub use usage::{CallSeconds, UsageParts, UsageRow, UsageWindow, whole_seconds};
-pub use versions::Versioned;
-pub use webhooks::{NewWebhook, Webhook, WebhookChange};
-
-use edit::{lock_org, set};
-use ids::{id_at, new_id};
+pub use jobs::{aged, deliveries, purge};
+pub use telephony::agent_config::AgentConfig;
+pub use telephony::agents::{Agent, AgentChange, AgentKind, NewAgent};
+pub use telephony::auth_failures::{AuthFailure, FailingSource, NewAuthFailure};
+pub use telephony::bot_tokens::BotToken;
+pub use telephony::challenges::{UnansweredChallenge, UnansweredOf};
+pub use telephony::dedications::Dedication;
+pub use telephony::destinations::{Destination, DestinationChange, NewDestination};
+pub use telephony::inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
+pub use telephony::media_addresses::MediaAddress;
+pub use telephony::number_codes::{CodeLimit, MadeCode, TRIES, TriedCode};
+pub use telephony::numbers::Number;
+pub use telephony::old_pairs::OldPair;
+pub use telephony::outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange};
+pub use telephony::prompts::Prompt;
+pub use telephony::snapshot::{OldCredentials, OrgRows, rows_of};
+pub use telephony::tied_peers::TiedPeer;
+pub use telephony::{
+    agent_config, agents, auth_failures, bot_tokens, challenges, dedications, destinations,
+    inbound_trunks, media_addresses, names, number_codes, numbers, old_pairs, outbound_trunks,
+    prompts, registrations, tied_peers,
+};
+pub use tenants::audit::{AuditEntry, AuditFilter, AuditScope};
+pub use tenants::deleted_orgs::{DeletedOrg, Purge};
+pub use tenants::idempotency::{Claim, RequestKey, StoredAnswer};
+pub use tenants::integrations::{Integration, NewBooking};
+pub use tenants::logins::{
+    Access, LoginLink, Member, NewLogin, OPERATOR_EMAIL, Role, is_operators_address,
+};
+pub use tenants::node_commands::{CommandState, NodeCommand};
+pub use tenants::nodes::{NodeState, NodeStatus, Renewal, Serving, SilentNode};
+pub use tenants::org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, SignedKeys};
+pub use tenants::org_limits::{LimitChanges, LimitedBy, StoredLimits};
+pub use tenants::orgs::{NewOrg, Org, OrgChange, SuspendedBy, Suspender};
+pub use tenants::partners::{NewPartner, Partner, PartnerKey};
+pub use tenants::password::Password;
+pub use tenants::retention::{Retained, RetentionChange, RetentionDays};
+pub use tenants::sessions::{ListedSession, Session, TokenHash};
+pub use tenants::versions::Versioned;
+pub use tenants::webhooks::{NewWebhook, Webhook, WebhookChange};
+pub use tenants::{
+    audit, deleted_orgs, idempotency, integrations, logins, node_commands, nodes, org_keys,
+    org_limits, orgs, partners, realm, sessions, versions, webhooks,
+};

@@ -1,4 +1,4 @@
-//! Rules of the sources: imports between modules and between the rooms of calls, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
+//! Rules of the sources: imports between modules and between the rooms of a crate, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
 //! file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
 
 mod codes;
@@ -17,10 +17,7 @@ use trunkline_testkit::not_run;
 
 use modules::{Crate, cycles};
 use names::{replaced_words_name_nothing, type_names_are_unique};
-use rooms::{
-    arrows_point_down, methods_stand_beside_their_type, rooms_are_those_listed,
-    the_ground_floor_is_small, types_have_few_methods,
-};
+use rooms::{HOUSES, methods_stand_beside_their_type, types_have_few_methods};
 use rules::{
     LONGEST, MAY_DEPEND, allowed_dependencies, allowed_imports, crates_know_only_what_they_may,
     files_are_short, files_say_what_they_own, imports_point_one_way, lints_are_never_allowed,
@@ -166,14 +163,16 @@ fn dependencies_have_no_cycle() {
 
 /// An arrow goes down, never up or between features, and no object is spread over the rooms.
 #[test]
-fn the_rooms_of_calls_keep_their_order() {
+fn rooms_keep_their_order() {
     let sources = sources();
-    let graph = Crate::read(&sources, "calls/src/").graph();
-    let mut found = rooms_are_those_listed(&graph);
-    found.extend(arrows_point_down(&graph));
-    found.extend(methods_stand_beside_their_type(&sources));
+    let mut found = methods_stand_beside_their_type(&sources);
     found.extend(types_have_few_methods(&sources));
-    found.extend(the_ground_floor_is_small(&sources));
+    for house in HOUSES {
+        let graph = Crate::read(&sources, house.folder()).graph();
+        found.extend(house.rooms_are_those_listed(&graph));
+        found.extend(house.arrows_point_down(&graph));
+        found.extend(house.the_ground_floor_is_small(&sources));
+    }
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 

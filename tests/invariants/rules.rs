@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::modules::{Graph, cycles, top};
+use crate::rooms::HOUSES;
 use crate::source::{Source, imports};
 
 /// Modules that each module of the daemon may import; those that aren't listed may import none.
@@ -265,11 +266,13 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
         .collect()
 }
 
-/// Returns the files of a crate that depend on each other.
+/// Returns the files and the top modules of a crate that depend on each other; what is open to every room counts for files only.
 pub(crate) fn modules_depend_one_way(folder: &str, graph: &Graph) -> Vec<String> {
+    let house = HOUSES.iter().find(|house| house.folder() == folder);
+    let closed = house.map(|house| house.without_open(graph));
     let circles: BTreeSet<_> = cycles(graph)
         .into_iter()
-        .chain(cycles(&top(graph)))
+        .chain(cycles(&top(closed.as_ref().unwrap_or(graph))))
         .collect();
 
     circles

@@ -6,7 +6,7 @@
 //! While a call is held, its peers may change it and refresh their sessions. SDP that crosses during a hold is made `inactive`, whatever
 //! the peers offer (`leg::held_media`). When the call is resumed, the caller is asked for its direction again.
 //!
-//! `HoldMachine` knows neither the call nor its dialogs: it gets descriptions and returns the next step (`HoldProgress`). [`Hold`] gives it its inputs,
+//! `HoldMachine` knows neither the call nor its dialogs: it gets descriptions and returns the next step (`HoldProgress`). `Hold` gives it its inputs,
 //! and carries its steps out on the bridge. Neither knows transfers or the exchange of media between both ends.
 
 use std::time::Duration;

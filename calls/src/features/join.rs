@@ -6,7 +6,7 @@
 //! A destination replaces the agent the same way: the caller stays connected with the agent until the caller has accepted the destination's
 //! media, and also if it refuses them.
 //!
-//! `Join` knows neither the call nor its dialogs: it gets descriptions and returns the next step ([`JoinProgress`]). [`Joining`] gives it its inputs, and
+//! `Join` knows neither the call nor its dialogs: it gets descriptions and returns the next step (`JoinProgress`). `Joining` gives it its inputs, and
 //! carries out its steps on the bridge; where a step ends a leg, the transfer or the call, `call` carries it out.
 
 use std::time::Duration;

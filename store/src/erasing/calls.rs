@@ -9,13 +9,13 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::search::{PAUSE, ROWS_AT_ONCE, RowsErased, Search, Searched};
-use crate::Store;
-use crate::anonymous::ANONYMOUS;
-use crate::column::{from_row, maybe, moment, to_json};
-use crate::erasures::{Erased, ErasedLegs, count, legs_context};
-use crate::error::Error;
-use crate::subject::{ANONYMOUS_URI, Subject};
-use crate::tx::Tx;
+use crate::access::store::Store;
+use crate::calls::anonymous::ANONYMOUS;
+use crate::driver::column::{from_row, maybe, moment, to_json};
+use crate::driver::error::Error;
+use crate::driver::tx::Tx;
+use crate::erasing::erasures::{Erased, ErasedLegs, count, legs_context};
+use crate::erasing::subject::{ANONYMOUS_URI, Subject};
 
 /// Margin before the start and after the end of a call's record in which its messages may pass: challenges, and retransmitted responses.
 const AROUND: Duration = Duration::from_secs(90);

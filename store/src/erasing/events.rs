@@ -4,11 +4,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::search::{ROWS_AT_ONCE, Search, Searched};
-use crate::anonymous::ANONYMOUS;
-use crate::column::from_row;
-use crate::erasures::{Erased, count};
-use crate::error::Error;
-use crate::tx::Tx;
+use crate::calls::anonymous::ANONYMOUS;
+use crate::driver::column::from_row;
+use crate::driver::error::Error;
+use crate::driver::tx::Tx;
+use crate::erasing::erasures::{Erased, count};
 
 pub(super) struct HandoffRow {
     created_at: i64,

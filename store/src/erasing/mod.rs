@@ -2,9 +2,11 @@
 //! row isn't found again, and a call that was found stays known until no node needs it.
 
 mod calls;
+pub mod erasures;
 mod events;
 mod others;
 mod search;
+pub(crate) mod subject;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,10 +17,10 @@ use uuid::Uuid;
 pub use search::RowsErased;
 use search::{Search, erase};
 
-use super::Store;
-use super::column::{from_row, moment, written};
-use super::erasures::OpenErasure;
-use super::error::Error;
+use crate::access::store::Store;
+use crate::driver::column::{from_row, moment, written};
+use crate::driver::error::Error;
+use crate::erasing::erasures::OpenErasure;
 
 struct CallOfContact {
     call_id: Uuid,
@@ -42,7 +44,7 @@ from_row!(HandoffOfContact {
 /// [`RowsErased::CallIsUp`] while an older call of the contact, or one that was transferred to it, is up: the caller tries again later.
 ///
 /// # Errors
-/// [`Broke`](super::Broke); the erasure can then be repeated.
+/// [`Broke`](crate::driver::error::Broke); the erasure can then be repeated.
 pub async fn erase_rows(
     store: &Store,
     erasure: &OpenErasure,
@@ -77,7 +79,7 @@ pub async fn erase_rows(
     let of = Arc::clone(&search);
     store.write(move |tx| of.node_commands(tx, now)).await?;
     erase::<others::LogInRow>(store, &search).await?;
-    erase::<super::contacts::Contact>(store, &search).await?;
+    erase::<crate::calls::contacts::Contact>(store, &search).await?;
     store.write(move |tx| search.configuration(tx)).await?;
 
     Ok(RowsErased::All)
@@ -121,7 +123,7 @@ impl Store {
     /// Overwrites the deleted rows that an embedded database still has in its write-ahead log. Returns false while a reader blocks this.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke): the database fails.
+    /// [`Broke`](crate::driver::error::Broke): the database fails.
     pub async fn truncate_log(&self) -> Result<bool, Error> {
         self.pool().truncate_log().await
     }

@@ -8,17 +8,19 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::search::{ROWS_AT_ONCE, Search, Searched};
-use crate::Change;
-use crate::column::{from_row, moment, to_json};
-use crate::contact_counts;
-use crate::contacts::{self, Contact};
-use crate::erasures::{Erased, KeptConfiguration, count};
-use crate::error::Error;
-use crate::idempotency::{self, StoredAnswer};
-use crate::identify;
-use crate::keyring::Keyring;
-use crate::subject::Subject;
-use crate::tx::Tx;
+use crate::calls::contact_counts;
+use crate::calls::contacts;
+use crate::calls::contacts::Contact;
+use crate::calls::identify;
+use crate::driver::change::Change;
+use crate::driver::column::{from_row, moment, to_json};
+use crate::driver::error::Error;
+use crate::driver::keyring::Keyring;
+use crate::driver::tx::Tx;
+use crate::erasing::erasures::{Erased, KeptConfiguration, count};
+use crate::erasing::subject::Subject;
+use crate::tenants::idempotency;
+use crate::tenants::idempotency::StoredAnswer;
 
 /// Age after which a command between nodes is deleted, whatever it holds: neither its sender nor its receiver uses it any more.
 const COMMANDS: Duration = Duration::from_secs(60);
@@ -76,7 +78,7 @@ struct Stored {
     kept: KeptConfiguration,
 }
 from_row!(Stored {
-    kept: crate::column::json
+    kept: crate::driver::column::json
 });
 
 /// Sentence in place of one that mentioned the contact.

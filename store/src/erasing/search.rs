@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::Store;
-use crate::erasures::{Erased, OpenErasure, count};
-use crate::error::Error;
-use crate::tx::Tx;
+use crate::access::store::Store;
+use crate::driver::error::Error;
+use crate::driver::tx::Tx;
+use crate::erasing::erasures::{Erased, OpenErasure, count};
 
 /// Rows that are read in one query, and the most that one transaction changes.
 pub(super) const ROWS_AT_ONCE: i64 = 200;

@@ -51,7 +51,7 @@ use segment::{Directory, Disk as _, Segment};
 use shared::Shared;
 use writer::Writer;
 
-use crate::private;
+use crate::files::private;
 
 /// Error: the journal has closed before the fact was synced.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ use super::recent::RecentWrite;
 use super::segment::Segment;
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::{private, whole_file};
+use crate::files::{private, whole_file};
 
 /// Most facts of one call of [`Project::project`]: after a backlog a few large transactions cost less than many small ones.
 const CHUNK: usize = 4_096;

@@ -17,7 +17,7 @@ use super::recent::RecentWrite;
 use super::segment::{Disk, Open, Segment};
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::priority::{RECORDS, give_way};
+use crate::files::priority::{RECORDS, give_way};
 
 /// Capacity in octets that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
