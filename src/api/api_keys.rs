@@ -60,23 +60,23 @@ const OF_ORG: Audience = Audience::Org {
 /// A key as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Key")]
-pub(in crate::api) struct KeyView {
-    pub(in crate::api) api_key_id: Uuid,
-    pub(in crate::api) name: String,
-    pub(in crate::api) scopes: Vec<String>,
-    pub(in crate::api) created_at: String,
-    pub(in crate::api) last_used_at: Option<String>,
+pub(crate) struct KeyView {
+    pub(crate) api_key_id: Uuid,
+    pub(crate) name: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) created_at: String,
+    pub(crate) last_used_at: Option<String>,
     /// Time at which the key expires; `null`: it is valid until it is revoked.
-    pub(in crate::api) expires_at: Option<String>,
+    pub(crate) expires_at: Option<String>,
 }
 
 /// A new key, the one time that it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewKey")]
-pub(in crate::api) struct NewKeyView {
+pub(crate) struct NewKeyView {
     #[serde(flatten)]
     key: KeyView,
-    pub(in crate::api) api_key: String,
+    pub(crate) api_key: String,
 }
 
 impl From<OrgKey> for KeyView {

@@ -69,34 +69,34 @@ pub(super) struct AuditFilters {
 /// An entry as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AuditEntry")]
-pub(in crate::api) struct AuditView {
-    pub(in crate::api) at: String,
+pub(crate) struct AuditView {
+    pub(crate) at: String,
     /// Org of the change; `null` if it concerns no org.
-    pub(in crate::api) org_id: Option<Uuid>,
+    pub(crate) org_id: Option<Uuid>,
     /// The partner of the org, or the one that was changed or made the change.
-    pub(in crate::api) partner_id: Option<Uuid>,
+    pub(crate) partner_id: Option<Uuid>,
     /// `org_key`, `partner_key`, `dashboard`, `operator` (a session of the dashboard that the operator has opened), `session_token` or `command`.
-    pub(in crate::api) actor: String,
+    pub(crate) actor: String,
     /// The key or the session; `null` for a command.
     actor_id: Option<Uuid>,
     /// Name of the key, e-mail address of the person, `operator`, or words of the command.
-    pub(in crate::api) actor_name: String,
+    pub(crate) actor_name: String,
     /// Address that the request came from; `null` for a command.
-    pub(in crate::api) address: Option<String>,
+    pub(crate) address: Option<String>,
     /// Method and route, or the words of the command.
-    pub(in crate::api) action: String,
+    pub(crate) action: String,
     /// Kind of the changed object.
-    pub(in crate::api) resource: String,
+    pub(crate) resource: String,
     /// Id of the changed object; `null` for one that the org has exactly one of.
     pub(crate) resource_id: Option<Uuid>,
     /// Names of the fields in the request. Their values aren't kept.
-    pub(in crate::api) fields: Vec<String>,
+    pub(crate) fields: Vec<String>,
     /// `X-Request-Id` of the answer; `null` for a command.
     request_id: Option<String>,
     /// Name that the org has now.
     org_name: Option<String>,
     /// Name that the changed object has now, or its number or URL; `null` once it is deleted, and for what has none.
-    pub(in crate::api) resource_name: Option<String>,
+    pub(crate) resource_name: Option<String>,
 }
 
 impl From<AuditEntry> for AuditView {

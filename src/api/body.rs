@@ -25,7 +25,7 @@ pub(super) const LONGEST: usize = 1 << 20;
 
 /// Body of one request, not parsed yet.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(crate) struct Body {
     query: Query,
     content_type: Option<String>,
     octets: Result<Bytes, BodyFault>,
@@ -178,7 +178,7 @@ fn is_json(content_type: &str) -> bool {
 
 /// Fields of an object that haven't been read yet.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     map: Map<String, Value>,
     /// Prefix of field names in faults: empty, or for example `create.`.
     path: String,

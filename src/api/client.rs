@@ -11,13 +11,13 @@ use ipnet::{IpNet, Ipv4Net};
 ///
 /// Behind a trusted proxy it is the right-most address in `X-Forwarded-For` that isn't a trusted proxy. Anything left
 /// of it was written by the client and proves nothing.
-pub(super) fn address(parts: &Parts, trusted: &[IpNet]) -> Option<IpAddr> {
+pub(crate) fn address(parts: &Parts, trusted: &[IpNet]) -> Option<IpAddr> {
     let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
     forwarded(peer.ip().to_canonical(), &parts.headers, trusted)
 }
 
 /// Returns true if one of the networks contains the address.
-pub(super) fn within(networks: &[IpNet], address: IpAddr) -> bool {
+pub(crate) fn within(networks: &[IpNet], address: IpAddr) -> bool {
     networks
         .iter()
         .any(|network| canonical(*network).contains(&address))

@@ -70,7 +70,7 @@ pub(super) struct HealthOnly;
 
 /// Marks a request that came over TLS.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Encrypted;
+pub(crate) struct Encrypted;
 
 /// Marks a request whose `Host` doesn't say which host it is for (RFC 9112 §3.2).
 #[derive(Copy, Clone, Debug)]

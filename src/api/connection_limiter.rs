@@ -126,7 +126,7 @@ impl RequestInProgress {
 
 /// Records that a request on this connection was authenticated. Travels in the request's extensions.
 #[derive(Clone, Debug)]
-pub(super) struct Proof(Arc<Signs>);
+pub(crate) struct Proof(Arc<Signs>);
 
 impl Proof {
     /// Records for the request's connection that the request was authenticated.

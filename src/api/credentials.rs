@@ -28,10 +28,10 @@ pub(super) type Presented = [u8; 32];
 
 /// Caches of all kinds of credentials.
 #[derive(Debug, Default)]
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     pub(super) orgs: CredentialCache<KnownOrg>,
     pub(super) partners: CredentialCache<KnownPartner>,
-    pub(super) sessions: CredentialCache<DashboardSession>,
+    pub(crate) sessions: CredentialCache<DashboardSession>,
     pub(super) uses: Uses,
     /// Microseconds at which the signing keys were last read because a token named an unknown one.
     pub(super) keys_read: AtomicU64,
@@ -62,9 +62,9 @@ pub(super) struct KnownOrg {
 
 /// Session of the dashboard, as a request carries it.
 #[derive(Debug)]
-pub(super) struct DashboardSession {
-    pub(super) record: Session,
-    pub(super) hash: TokenHash,
+pub(crate) struct DashboardSession {
+    pub(crate) record: Session,
+    pub(crate) hash: TokenHash,
     /// Requests per minute for all keys of the org together. Requests of sessions count as `Policy::Console` instead.
     pub(super) requests_per_minute: u32,
     /// Streams per minute that all keys of the org may open together.
@@ -81,7 +81,7 @@ pub(super) struct KnownPartner {
 /// Cache of look-ups. It holds only what was found, so it has at most one entry per key, and an unauthenticated client
 /// can't grow it.
 #[derive(Debug)]
-pub(super) struct CredentialCache<K> {
+pub(crate) struct CredentialCache<K> {
     known: DashMap<Presented, (Arc<K>, Moment)>,
     /// Number of invalidations: a look-up during which one came isn't cached.
     forgotten: AtomicU64,
@@ -95,7 +95,7 @@ pub(super) struct Uses {
 }
 
 /// Hashes a credential for look-up.
-pub(super) fn presented(credential: &str) -> Presented {
+pub(crate) fn presented(credential: &str) -> Presented {
     Sha256::digest(credential).into()
 }
 
@@ -188,7 +188,7 @@ impl<K> CredentialCache<K> {
         Some(Arc::clone(&entry.value().0))
     }
 
-    pub(super) fn forget(&self, which: impl Fn(&K) -> bool) {
+    pub(crate) fn forget(&self, which: impl Fn(&K) -> bool) {
         // Counted first: a look-up that stores its result after `retain` has passed sees the count, and removes it
         // again.
         self.forgotten.fetch_add(1, Ordering::SeqCst);

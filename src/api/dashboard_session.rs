@@ -26,7 +26,7 @@ use super::error::ApiError;
 use super::{Api, SCOPES, default_limits};
 
 /// Lifetime of a session.
-pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// Name of the cookie over plain HTTP.
 const NAME: &str = "trunkline_session";
 /// Name of the cookie over HTTPS. Browsers accept a cookie with the prefix `__Host-` only from the host itself (RFC 6265bis §4.1.3.2).
@@ -35,7 +35,7 @@ const SECURE_NAME: &str = "__Host-trunkline_session";
 const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
 
 /// Makes a new token and its hash.
-pub(super) fn new_token() -> (String, TokenHash) {
+pub(crate) fn new_token() -> (String, TokenHash) {
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let hash = presented(&token);
     (token, hash)
@@ -50,7 +50,7 @@ pub(super) fn is_presented(headers: &HeaderMap, api: &Api) -> bool {
 ///
 /// # Errors
 /// 401 if the session has ended.
-pub(super) async fn of(
+pub(crate) async fn of(
     parts: &Parts,
     api: &Api,
 ) -> Result<Option<Arc<DashboardSession>>, ApiError> {
@@ -95,7 +95,7 @@ pub(super) async fn of(
 }
 
 /// Returns the session of the request's cookie as it is stored. The request doesn't act by it.
-pub(super) async fn stored(parts: &Parts, api: &Api) -> Option<Session> {
+pub(crate) async fn stored(parts: &Parts, api: &Api) -> Option<Session> {
     let hash = cookie_value(&parts.headers, name(api)).map(presented)?;
     let now = api.now();
     let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
@@ -104,7 +104,7 @@ pub(super) async fn stored(parts: &Parts, api: &Api) -> Option<Session> {
 }
 
 /// Returns true if the session is still open. While the database is away, it counts as open.
-pub(super) async fn is_open(session: &DashboardSession, api: &Api) -> bool {
+pub(crate) async fn is_open(session: &DashboardSession, api: &Api) -> bool {
     let (hash, now) = (session.hash, api.now());
     // From the store: a cached look-up may be a minute old.
     let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
@@ -122,7 +122,7 @@ fn name(api: &Api) -> &'static str {
 }
 
 /// Value of the request's cookie of this name.
-pub(super) fn cookie_value<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+pub(crate) fn cookie_value<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).iter();
     let mut pairs = lines
         .filter_map(|line| line.to_str().ok())
@@ -134,7 +134,7 @@ pub(super) fn cookie_value<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&
 }
 
 /// Value of `Set-Cookie` that sets a token, or deletes it.
-pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
+pub(crate) fn cookie(token: Option<&str>, api: &Api) -> String {
     let (value, age) = token.map_or(("", 0), |token| (token, LIFETIME.as_secs()));
     let name = name(api);
     let secure = if name == SECURE_NAME { "; Secure" } else { "" };
@@ -181,13 +181,13 @@ impl DashboardSession {
     }
 
     /// Token in the session's forms that proves their origin (CSRF).
-    pub(super) fn form_token(&self, api: &Api) -> String {
+    pub(crate) fn form_token(&self, api: &Api) -> String {
         let mac = self.form_mac(api).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode(mac)
     }
 
     /// Returns true if the form came from a page of this session.
-    pub(super) fn made_form(&self, given: &str, api: &Api) -> bool {
+    pub(crate) fn made_form(&self, given: &str, api: &Api) -> bool {
         let given = URL_SAFE_NO_PAD.decode(given);
         given.is_ok_and(|given| self.form_mac(api).verify_slice(&given).is_ok())
     }
@@ -202,7 +202,7 @@ impl DashboardSession {
 
 /// Returns true unless the browser reports another site as the origin of the request. Browsers always report it for
 /// requests that change something. An origin is a scheme, a host and a port (RFC 6454 §4): a page of `https://a` isn't one of `http://a`.
-pub(super) fn is_own(parts: &Parts, api: &Api) -> bool {
+pub(crate) fn is_own(parts: &Parts, api: &Api) -> bool {
     let headers = &parts.headers;
     // An unreadable value becomes a text that equals no allowed one, so the request is refused.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));

@@ -3,7 +3,7 @@
 use super::field_type::Parsed;
 
 /// An address of at most 254 characters (RFC 5321 §4.5.3.1.3 less the angle brackets).
-pub(super) const EMAIL: Parsed<String> = Parsed::new("an e-mail address", |text| {
+pub(crate) const EMAIL: Parsed<String> = Parsed::new("an e-mail address", |text| {
     is_email(text).then(|| text.to_owned())
 })
 .like(PATTERN)

@@ -96,24 +96,24 @@ pub enum ApiError {
 /// Body of every refusal.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::api) struct RefusalView<'a> {
+pub(crate) struct RefusalView<'a> {
     status_code: u16,
-    pub(in crate::api) message: Cow<'a, str>,
+    pub(crate) message: Cow<'a, str>,
     /// Standard reason phrase; the partner API has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Cow<'a, str>>,
     code: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(!default)]
-    pub(in crate::api) errors: Vec<FaultView<'a>>,
+    pub(crate) errors: Vec<FaultView<'a>>,
 }
 
 /// One fault of a request.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(in crate::api) struct FaultView<'a> {
+pub(crate) struct FaultView<'a> {
     /// Path of the field; `null` for the body as a whole.
-    pub(in crate::api) path: Option<Cow<'a, str>>,
-    pub(in crate::api) message: Cow<'a, str>,
+    pub(crate) path: Option<Cow<'a, str>>,
+    pub(crate) message: Cow<'a, str>,
 }
 
 /// Message of a refusal, on its way to `request`.
@@ -160,7 +160,7 @@ impl Refusal {
 
 /// Cause of a 500, on its way to the log.
 #[derive(Clone, Debug)]
-pub(super) struct Cause(pub(super) Arc<str>);
+pub(crate) struct Cause(pub(crate) Arc<str>);
 
 /// Code of a request whose outcome isn't known.
 pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
@@ -362,7 +362,7 @@ impl ApiError {
         code.into()
     }
 
-    pub(in crate::api) const fn status(&self) -> StatusCode {
+    pub(crate) const fn status(&self) -> StatusCode {
         match self {
             Self::Coded { of, .. } => of.status(),
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,

@@ -11,7 +11,7 @@ use trunkline_routing::E164;
 use uuid::Uuid;
 
 /// Type of a field.
-pub(super) trait FieldType {
+pub(crate) trait FieldType {
     /// Rust type of a value.
     type Read;
 
@@ -45,7 +45,7 @@ pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 /// Text that is parsed into a value: the parser, and a description of the text with its article.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Parsed<T> {
+pub(crate) struct Parsed<T> {
     what: &'static str,
     parse: fn(&str) -> Option<T>,
     pattern: Option<&'static str>,
@@ -87,7 +87,7 @@ pub(super) const NETWORK: Parsed<IpNet> = Parsed::new("an IP address or a CIDR b
 pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
 
 /// Parses an id as the API writes ids (RFC 9562 §4), also in capitals; other forms of a UUID are refused.
-pub(super) fn id(text: &str) -> Option<Uuid> {
+pub(crate) fn id(text: &str) -> Option<Uuid> {
     const WRITTEN: usize = uuid::fmt::Hyphenated::LENGTH;
     (text.len() == WRITTEN).then(|| text.parse().ok())?
 }

@@ -168,7 +168,7 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
 impl Api {
     /// Drops the cached credentials that a change concerns, and wakes the event streams that they may have opened: each
     /// checks its credential again, so that a stream ends with its key and not at its next check.
-    pub(super) fn forget_credentials(&self, change: Change) {
+    pub(crate) fn forget_credentials(&self, change: Change) {
         self.credentials().forget(change);
 
         // After the cache: a stream that is woken before would find its credential still there, and go on.

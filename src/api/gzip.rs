@@ -33,7 +33,7 @@ const PACKED: [&str; 6] = [
 type Judge = fn(StatusCode, Version, &HeaderMap, &Extensions) -> bool;
 
 /// Layer that packs answers on their way out. The fastest level: it takes most of the gain at a third of the time.
-pub(super) fn layer() -> CompressionLayer<And<SizeAbove, Judge>> {
+pub(crate) fn layer() -> CompressionLayer<And<SizeAbove, Judge>> {
     let judge: Judge = |_, _, headers, _| {
         let kind = headers.get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn layer() -> CompressionLayer<And<SizeAbove, Judge>> {
 }
 
 /// Gives a packed answer a tag of its own: a strong tag names octets (RFC 9110 §8.8.3).
-pub(super) async fn tag(mut response: Response) -> Response {
+pub(crate) async fn tag(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let coding = headers.get(header::CONTENT_ENCODING);
     if coding.is_some_and(|coding| coding == "gzip")

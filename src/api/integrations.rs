@@ -16,7 +16,7 @@ pub(super) const CREDENTIALS: &str = "integrations:read";
 /// An account with a third party.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Integration")]
-pub(in crate::api) struct IntegrationView {
+pub(crate) struct IntegrationView {
     id: Uuid,
     /// Name that distinguishes the account from the org's others.
     name: String,

@@ -3,30 +3,29 @@
 //! There is a folder per area and a file per resource; `request` wraps every answer, `caller` authenticates.
 
 mod accept;
-mod api_keys;
-mod audit;
+pub(crate) mod api_keys;
+pub(crate) mod audit;
 mod audited_request;
 mod body;
 mod body_hash;
 mod bot_calls;
-mod caller;
-mod client;
-mod connection;
-mod connection_limiter;
-mod control;
-mod credentials;
+pub(crate) mod caller;
+pub(crate) mod client;
+pub(crate) mod connection;
+pub(crate) mod connection_limiter;
+pub(crate) mod control;
+pub(crate) mod credentials;
 mod csv;
-mod dashboard;
-mod dashboard_session;
+pub(crate) mod dashboard_session;
 mod document;
-mod email;
-mod error;
+pub(crate) mod email;
+pub(crate) mod error;
 mod export;
 mod feed_page;
-mod field_type;
+pub(crate) mod field_type;
 mod follow;
-mod gzip;
-mod handoff_analytics;
+pub(crate) mod gzip;
+pub(crate) mod handoff_analytics;
 mod health;
 mod idempotency;
 mod integrations;
@@ -36,41 +35,40 @@ mod language;
 mod object;
 mod openapi;
 mod operations;
-mod operator_sessions;
-mod page;
+pub(crate) mod operator_sessions;
+pub(crate) mod page;
 mod parted_body;
-mod path;
-mod phone;
+pub(crate) mod path;
+pub(crate) mod phone;
 mod progress;
-mod query;
-mod quota;
+pub(crate) mod query;
+pub(crate) mod quota;
 mod replayed_secrets;
 mod request;
-mod routes;
+pub(crate) mod routes;
 mod scopes;
 mod server;
 mod state;
 mod streams;
 mod success;
-mod tenants;
-mod time;
+pub(crate) mod tenants;
+pub(crate) mod time;
 mod timeouts;
 pub mod token;
 mod tracked_body;
-mod usage;
+pub(crate) mod usage;
 mod version;
-mod webhooks;
+pub(crate) mod webhooks;
 mod widget;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::config::Config;
-use dashboard::Backend;
 use operations::Operations;
 use routes::Routes;
 
@@ -118,8 +116,8 @@ pub(crate) fn operators_document(config: &Config) -> serde_json::Value {
     api.into_document()
 }
 
-/// Routes without those of the console.
-fn api_routes(config: &Config) -> Routes {
+/// Routes of the API for orgs and partners.
+pub(crate) fn routes(config: &Config) -> Routes {
     let mut api = Operations::routes(config);
     operations(&mut api);
     // In Twilio's form, which the document doesn't describe.
@@ -127,15 +125,10 @@ fn api_routes(config: &Config) -> Routes {
 }
 
 /// Routes that only the operator has.
-fn operators_routes(config: &Config) -> Routes {
+pub(crate) fn operators_routes(config: &Config) -> Routes {
     let mut api = Operations::routes(config);
     control::operations(&mut api);
     api.into_routes()
-}
-
-/// Every route.
-fn routes(config: &Config) -> Routes {
-    api_routes(config).merge(dashboard::router())
 }
 
 /// Every operation of the published document: method in lower case, path, and whose it is.
@@ -145,46 +138,12 @@ pub fn declared(config: &Config) -> Vec<(String, String, Audience)> {
     api.into_declared()
 }
 
-/// Every path, its parameters in braces.
-pub fn paths(config: &Config) -> Vec<String> {
-    routes(config).into_paths()
-}
-
-/// Makes the API as a service.
-pub fn router(api: Api) -> Router {
-    with_console(routes(api.config()), api)
-}
-
-/// Makes an API that takes every request for one of the operator with this uid.
-pub fn router_of_operator(api: Api, uid: u32) -> Router {
-    operator_router(api).layer(Extension(Operator::new(uid)))
-}
-
-/// Makes the API with the operator's routes beside the others. Requests need an [`Operator`] among their extensions, or a key.
-fn operator_router(api: Api) -> Router {
-    let routes = routes(api.config()).merge(operators_routes(api.config()));
-    with_console(routes, api)
-}
-
-/// Adds the console to the routes; its pages use the API's routes.
-fn with_console(routes: Routes, api: Api) -> Router {
-    let org = api_routes(api.config());
-    let operator = api_routes(api.config()).merge(operators_routes(api.config()));
-    let (org, operator) = (served(org, api.clone()), served(operator, api.clone()));
-    let backend = Backend::new(org, operator, api.config());
-    let prefix = axum::middleware::from_fn_with_state(api.clone(), dashboard::with_prefix);
-    served(routes, api)
-        .layer(Extension(backend))
-        .layer(prefix)
-        .layer(gzip::layer())
-        .layer(axum::middleware::map_response(gzip::tag))
-}
-
-/// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer.
-fn served(routes: Routes, api: Api) -> Router {
+/// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer. `page` answers an unknown
+/// path in place of the API.
+pub(crate) fn served(routes: Routes, api: Api, page: fn(&str) -> Option<Response>) -> Router {
     routes
         .into_router()
-        .fallback(unknown_path)
+        .fallback(async move |uri: Uri| page(uri.path()).unwrap_or_else(unknown_path))
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(body::LONGEST))
         // Within `request::wrap`, which is added last and so runs first: the 500 of a panic gets its id and body there.
@@ -204,7 +163,7 @@ fn health_router(api: Api) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::rendered))
-        .fallback(unknown_path)
+        .fallback(async || unknown_path())
         .method_not_allowed_fallback(unknown_method)
         .layer(axum::middleware::from_fn_with_state(
             api.clone(),
@@ -213,9 +172,8 @@ fn health_router(api: Api) -> Router {
         .with_state(api)
 }
 
-async fn unknown_path(uri: Uri) -> Response {
-    let page = dashboard::unknown(uri.path());
-    page.unwrap_or_else(|| ApiError::NotFound("There is no such path".to_owned()).into_response())
+fn unknown_path() -> Response {
+    ApiError::NotFound("There is no such path".to_owned()).into_response()
 }
 
 async fn unknown_method(uri: Uri) -> Response {

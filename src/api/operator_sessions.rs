@@ -18,19 +18,19 @@ use super::credentials::presented;
 /// Time within which a link must be opened.
 pub(super) const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Lifetime of a session.
-pub(super) const SESSION_LIFETIME: Duration = Duration::from_secs(4 * 3600);
+pub(crate) const SESSION_LIFETIME: Duration = Duration::from_secs(4 * 3600);
 
 /// Limit on links, and on sessions; beyond it, the oldest is removed.
 const MOST: usize = 16;
 
 /// Session of the operator's pages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct OperatorSession {
+pub(crate) struct OperatorSession {
     /// Id for the audit log. It is no credential.
-    pub(super) id: Uuid,
+    pub(crate) id: Uuid,
     /// User on this machine who made the link.
-    pub(super) uid: u32,
-    pub(super) hash: TokenHash,
+    pub(crate) uid: u32,
+    pub(crate) hash: TokenHash,
     /// End, by the monotonic clock.
     pub(super) expires_at: Moment,
 }
@@ -44,7 +44,7 @@ struct Link {
 
 /// Links and sessions of this process.
 #[derive(Debug, Default)]
-pub(super) struct OperatorSessions(Mutex<Open>);
+pub(crate) struct OperatorSessions(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
@@ -71,7 +71,7 @@ impl OperatorSessions {
     /// Consumes a link, and opens a session; `hash` is that of the session's token. Returns false if the link was used, has expired or never
     /// existed.
     #[must_use]
-    pub(super) fn open_by(&self, link: TokenHash, hash: TokenHash, now: Moment) -> bool {
+    pub(crate) fn open_by(&self, link: TokenHash, hash: TokenHash, now: Moment) -> bool {
         let mut open = self.open();
         // Look-up and removal under one lock: of two requests with the same link, one opens a session.
         let consumed = open.links.remove(&link);
@@ -92,13 +92,13 @@ impl OperatorSessions {
     }
 
     /// Returns the session of this token's hash, unless it has ended.
-    pub(super) fn of(&self, hash: TokenHash, now: Moment) -> Option<OperatorSession> {
+    pub(crate) fn of(&self, hash: TokenHash, now: Moment) -> Option<OperatorSession> {
         let session = self.open().sessions.get(&hash).copied();
         session.filter(|session| now < session.expires_at)
     }
 
     /// Ends a session.
-    pub(super) fn end(&self, hash: TokenHash) {
+    pub(crate) fn end(&self, hash: TokenHash) {
         self.open().sessions.remove(&hash);
     }
 

@@ -24,16 +24,16 @@ pub(super) const NO_CURSOR: &str = "is no cursor of this list";
 /// A page of a list.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}Page")]
-pub(super) struct Page<T> {
-    pub(super) items: Vec<T>,
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
     /// The cursor of the next page; `null` on the last one.
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
     /// Number of matches, all pages together.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// `true`: there are more matches than `total`, which lists of calls, contacts and deliveries count up to 10,000. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(!default)]
-    pub(super) total_is_bounded: bool,
+    pub(crate) total_is_bounded: bool,
 }
 
 /// Usual size of an item in octets, to reserve the buffer at once.
@@ -51,15 +51,15 @@ impl<T: Serialize> IntoResponse for Page<T> {
 
 /// Requested page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Paging<F = ()> {
+pub(crate) struct Paging<F = ()> {
     /// Name of the list.
     pub(super) list: &'static str,
     /// Filters: as given, or as the cursor has them.
     pub(super) filters: F,
     /// Position at which the page before ended.
-    pub(super) after: Option<Position>,
+    pub(crate) after: Option<Position>,
     /// Items on a page, 1 to 100.
-    pub(super) limit: u32,
+    pub(crate) limit: u32,
 }
 
 /// Position at which a page ends; the next page starts below it.
@@ -74,7 +74,7 @@ struct Cursor<F> {
 impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
     /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made for, or
     /// without any.
-    pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
+    pub(crate) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
         let limit = read_limit(query);
         let cursor = query.read("cursor", |text| Cursor::<F>::decode(list, text));
         let Some(cursor) = cursor else {
@@ -102,7 +102,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
     }
 
     /// Cursor of the page that starts below `place`.
-    pub(super) fn next(&self, place: Position) -> String {
+    pub(crate) fn next(&self, place: Position) -> String {
         let cursor = Cursor {
             list: self.list.to_owned(),
             at: place.at,

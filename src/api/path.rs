@@ -12,7 +12,7 @@ use super::field_type::id;
 
 /// The parameters of the path.
 #[derive(Debug)]
-pub(super) struct Named(Vec<(String, String)>);
+pub(crate) struct Named(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Infallible;
@@ -32,7 +32,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
 impl Named {
     /// Text of a parameter; `None` if it holds the character NUL, which no name has and PostgreSQL refuses.
-    pub(super) fn text(&self, parameter: &str) -> Option<&str> {
+    pub(crate) fn text(&self, parameter: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(name, _)| name == parameter)?;
         (!value.contains('\0')).then_some(value)
     }
@@ -41,7 +41,7 @@ impl Named {
     ///
     /// # Errors
     /// 404 for a text that is no id, the same as for another org's object.
-    pub(super) fn id(&self, parameter: &str, kind: Kind) -> Result<Uuid, ApiError> {
+    pub(crate) fn id(&self, parameter: &str, kind: Kind) -> Result<Uuid, ApiError> {
         self.text(parameter)
             .and_then(id)
             .ok_or_else(|| ApiError::absent(kind))

@@ -28,7 +28,7 @@ pub(super) fn date_schema() -> Value {
 
 /// Parameters of a request that haven't been read yet.
 #[derive(Debug, Default)]
-pub(super) struct Query {
+pub(crate) struct Query {
     pairs: Vec<(String, String)>,
     faults: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 
 impl Query {
     /// Reads the parameter `name` with `parse`, whose error says what was expected.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &mut self,
         name: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -94,7 +94,7 @@ impl Query {
     }
 
     /// Reads a parameter that is a text of 1 to 2,048 characters.
-    pub(super) fn text(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         self.read(name, |text| match text.chars().count() {
             1..=LONGEST if !text.chars().any(char::is_control) => Ok(text.to_owned()),
             _ => Err(format!(

@@ -30,7 +30,7 @@ const SWEPT_EVERY: usize = 1024;
 
 /// Kind of requests that are counted.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Policy {
+pub(crate) enum Policy {
     /// All requests of an org's keys.
     Org,
     /// Streams that an org's keys open.
@@ -57,7 +57,7 @@ pub(super) enum Policy {
 
 /// Maximum number of an org's console requests in a minute: pages, and the requests that they make to the API. The open page of a call that is up
 /// makes a hundred. Requests of keys are counted separately, so that people who watch calls don't use up the programs' limit.
-pub(super) const CONSOLE_REQUESTS_PER_MINUTE: u32 = 1_200;
+pub(crate) const CONSOLE_REQUESTS_PER_MINUTE: u32 = 1_200;
 
 impl Policy {
     /// Name of the policy in the header fields.
@@ -90,7 +90,7 @@ pub(super) enum CountedBy {
 /// Windows of the credentials in use. Only a valid credential gets an entry, and all addresses share [`ADDRESSES`] of them, so unauthenticated
 /// clients can't grow the map. The first sweep at least a minute after its last request drops the entry.
 #[derive(Debug)]
-pub(super) struct Quotas {
+pub(crate) struct Quotas {
     windows: DashMap<(Policy, Uuid), Box<Window>>,
     /// Spreads addresses over their windows. Random, so that nobody can choose an address that shares another's.
     addresses: RandomState,
@@ -112,7 +112,7 @@ struct Window {
 
 /// Outcome of counting one request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     policy: Policy,
     counted_by: CountedBy,
     limit: u32,
@@ -134,7 +134,7 @@ impl Quotas {
     }
 
     /// Counts a request of `whom`, unless the limit is reached.
-    pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Counted {
+    pub(crate) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Counted {
         // Before `entry`: `retain` locks every shard of the map, and would wait for the one that this thread holds. Exactly
         // one request sees 1 and sweeps. The counter wraps below 0 for those that come during the sweep.
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -235,11 +235,11 @@ impl Counted {
 
 /// Outcomes for one request, for the header fields of its answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally(Arc<Mutex<Vec<Counted>>>);
+pub(crate) struct Tally(Arc<Mutex<Vec<Counted>>>);
 
 impl Tally {
     /// Returns the tally that the middleware, `super::request`, attached.
-    pub(super) fn of(parts: &Parts) -> Self {
+    pub(crate) fn of(parts: &Parts) -> Self {
         parts.extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
@@ -247,7 +247,7 @@ impl Tally {
     ///
     /// # Errors
     /// 429 if the request was over the limit.
-    pub(super) fn note(&self, taken: Counted) -> Result<(), ApiError> {
+    pub(crate) fn note(&self, taken: Counted) -> Result<(), ApiError> {
         let mut noted = self.0.lock().expect("nothing panics while it is held");
         noted.push(taken);
         taken.verdict()

@@ -10,15 +10,15 @@ pub(super) const UNKNOWN_METHOD: &str = "This path does not take this method; se
 
 /// Paths with their handlers.
 #[derive(Debug, Default)]
-pub(super) struct Routes(Vec<(String, MethodRouter<Api>)>);
+pub(crate) struct Routes(Vec<(String, MethodRouter<Api>)>);
 
 impl Routes {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Adds a path.
-    pub(super) fn route(mut self, path: &str, methods: MethodRouter<Api>) -> Self {
+    pub(crate) fn route(mut self, path: &str, methods: MethodRouter<Api>) -> Self {
         self.0.push((path.to_owned(), methods));
         self
     }
@@ -32,7 +32,7 @@ impl Routes {
     }
 
     /// Adds the paths of another list under `prefix`.
-    pub(super) fn nest(mut self, prefix: &str, beneath: Self) -> Self {
+    pub(crate) fn nest(mut self, prefix: &str, beneath: Self) -> Self {
         let beneath = beneath.0.into_iter();
         self.0.extend(beneath.map(|(path, methods)| {
             let path = match path.as_str() {
@@ -45,13 +45,13 @@ impl Routes {
     }
 
     /// Adds the paths of another list unchanged.
-    pub(super) fn merge(mut self, others: Self) -> Self {
+    pub(crate) fn merge(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
     }
 
     /// Wraps the handlers of every path.
-    pub(super) fn wrapped(self, wrap: impl Fn(MethodRouter<Api>) -> MethodRouter<Api>) -> Self {
+    pub(crate) fn wrapped(self, wrap: impl Fn(MethodRouter<Api>) -> MethodRouter<Api>) -> Self {
         let wrapped = self.0.into_iter();
         Self(
             wrapped
@@ -67,7 +67,7 @@ impl Routes {
         })
     }
 
-    pub(super) fn into_paths(self) -> Vec<String> {
+    pub(crate) fn into_paths(self) -> Vec<String> {
         self.0.into_iter().map(|(path, _)| path).collect()
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::watch;
@@ -15,7 +16,7 @@ use trunkline_net::tls::Certificate;
 use super::connection::Answers;
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use super::timeouts::TIMEOUTS;
-use super::{Api, connection, follow, health_router, phone, router};
+use super::{Api, connection, follow, health_router, phone};
 use crate::jobs;
 use crate::telemetry::metrics;
 
@@ -81,9 +82,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `api` on `listener` until [`Self::stop`], with at most this many connections: HTTPS with a certificate, else HTTP.
+    /// Serves `router` on `listener` until [`Self::stop`], with at most this many connections: HTTPS with a certificate, else HTTP.
     pub fn start(
         api: Api,
+        router: Router,
         listener: TcpListener,
         certificate: Option<&Arc<Certificate>>,
         max_connections: usize,
@@ -107,7 +109,7 @@ impl Server {
             trusted_proxies: http.trusted_proxies.clone(),
         });
         let answers = Answers {
-            router: router(api.clone()),
+            router,
             timeouts: TIMEOUTS,
         };
         let serving = tokio::spawn(serve(answers, listener, tls, limiter, ended));

@@ -122,7 +122,7 @@ impl Api {
     }
 
     /// Links to the operator's pages, and their sessions.
-    pub(super) fn operator_sessions(&self) -> &OperatorSessions {
+    pub(crate) fn operator_sessions(&self) -> &OperatorSessions {
         &self.0.operator_sessions
     }
 
@@ -139,16 +139,16 @@ impl Api {
         self.0.draining.load(Ordering::Relaxed)
     }
 
-    pub(super) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         &self.0.deps.config
     }
 
-    pub(super) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         &self.0.deps.store
     }
 
     /// [`Store::read`].
-    pub(super) fn read<T: Send + 'static>(
+    pub(crate) fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send {
@@ -156,7 +156,7 @@ impl Api {
     }
 
     /// [`Store::read_of`].
-    pub(super) fn read_of<T: Send + 'static>(
+    pub(crate) fn read_of<T: Send + 'static>(
         &self,
         org: Uuid,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
@@ -165,7 +165,7 @@ impl Api {
     }
 
     /// [`Store::read_inline`].
-    pub(super) fn read_inline<T: Send + 'static, W>(
+    pub(crate) fn read_inline<T: Send + 'static, W>(
         &self,
         work: W,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
@@ -176,7 +176,7 @@ impl Api {
     }
 
     /// [`Store::write`], with the time.
-    pub(super) fn write<T: Send + 'static>(
+    pub(crate) fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx, Moment) -> Result<T, Error> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send {
@@ -184,15 +184,15 @@ impl Api {
         self.store().write(move |tx| work(tx, now))
     }
 
-    pub(super) fn directory(&self) -> &Directory {
+    pub(crate) fn directory(&self) -> &Directory {
         &self.0.deps.directory
     }
 
-    pub(super) fn live(&self) -> &LiveCalls {
+    pub(crate) fn live(&self) -> &LiveCalls {
         &self.0.deps.live
     }
 
-    pub(super) fn engine(&self) -> Option<&engine::Handle> {
+    pub(crate) fn engine(&self) -> Option<&engine::Handle> {
         self.0.deps.engine.as_ref()
     }
 
@@ -201,7 +201,7 @@ impl Api {
         &self.0.addresses
     }
 
-    pub(super) fn credentials(&self) -> &Credentials {
+    pub(crate) fn credentials(&self) -> &Credentials {
         &self.0.credentials
     }
 
@@ -222,15 +222,15 @@ impl Api {
         &self.0.deps.base_url
     }
 
-    pub(super) fn dashboard_url(&self) -> &str {
+    pub(crate) fn dashboard_url(&self) -> &str {
         &self.0.deps.dashboard_url
     }
 
-    pub(super) fn quotas(&self) -> &Quotas {
+    pub(crate) fn quotas(&self) -> &Quotas {
         &self.0.quotas
     }
 
-    pub(super) fn streams(&self) -> &Streams {
+    pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
 
@@ -238,12 +238,12 @@ impl Api {
         &self.0.rendered_docs
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         (self.0.deps.clock)()
     }
 
     /// Monotonic time.
-    pub(super) fn monotonic(&self) -> Moment {
+    pub(crate) fn monotonic(&self) -> Moment {
         (self.0.deps.monotonic)()
     }
 

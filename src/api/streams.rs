@@ -14,7 +14,7 @@ const MAX_STREAMS: usize = 768;
 
 /// Streams of this node; clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
+pub(crate) struct Streams(Arc<Mutex<OpenStreams>>);
 
 #[derive(Debug, Default)]
 struct OpenStreams {
@@ -61,7 +61,7 @@ pub(super) struct StreamLimits {
 
 /// Limit that forbids another stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Full {
+pub(crate) enum Full {
     /// Limit of the key.
     Key(usize),
     /// Limit of the org.
@@ -76,7 +76,7 @@ pub(super) enum Full {
 
 /// Place of one stream, released when dropped.
 #[derive(Debug)]
-pub(super) struct StreamPermit {
+pub(crate) struct StreamPermit {
     streams: Streams,
     org: Uuid,
     seat: Seat,
@@ -174,7 +174,7 @@ impl Streams {
     }
 
     /// Takes a place for the console, apart from the org's own streams. The console follows each org once, for all of its open pages.
-    pub(super) fn enter_console(&self, org: Uuid) -> Result<StreamPermit, Full> {
+    pub(crate) fn enter_console(&self, org: Uuid) -> Result<StreamPermit, Full> {
         self.enter_operator(org, usize::MAX)
     }
 
@@ -216,12 +216,12 @@ impl OrgStreams {
 
 impl StreamPermit {
     /// Marks everything up to now as seen.
-    pub(super) fn seen(&mut self) {
+    pub(crate) fn seen(&mut self) {
         self.news.mark_unchanged();
     }
 
     /// Waits for events that haven't been seen; returns false when the server stops.
-    pub(super) async fn news(&mut self) -> bool {
+    pub(crate) async fn news(&mut self) -> bool {
         self.news.changed().await.is_ok()
     }
 }

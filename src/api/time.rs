@@ -7,7 +7,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use trunkline_sip::moment::Moment;
 
-pub(super) use trunkline_store::written;
+pub(crate) use trunkline_store::written;
 
 /// Parses an RFC 3339 time (§5.6): a date, a time and an offset. A time before 1970 is clamped.
 pub(crate) fn timestamp(text: &str) -> Option<Moment> {

@@ -34,29 +34,29 @@ const MICROS_OF_DAY: u64 = 86_400_000_000;
 /// Usage as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Usage")]
-pub(in crate::api) struct UsageView {
+pub(crate) struct UsageView {
     /// One item for each group that has calls, in order of day, org, agent, trunk and direction.
-    pub(in crate::api) items: Vec<UsageItem>,
+    pub(crate) items: Vec<UsageItem>,
 }
 
 /// Calls of one group that started within the window. Fields that the request doesn't group by are `null`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(in crate::api) struct UsageItem {
+pub(crate) struct UsageItem {
     /// The day in UTC on which the calls started.
-    pub(in crate::api) day: Option<String>,
+    pub(crate) day: Option<String>,
     /// The org of the calls.
     org_id: Option<Uuid>,
     /// `null` also for calls without an agent.
-    pub(in crate::api) agent_id: Option<Uuid>,
+    pub(crate) agent_id: Option<Uuid>,
     /// The inbound or outbound trunk; `null` also for calls without one.
-    pub(in crate::api) trunk_id: Option<Uuid>,
-    pub(in crate::api) direction: Option<Direction>,
+    pub(crate) trunk_id: Option<Uuid>,
+    pub(crate) direction: Option<Direction>,
     /// All calls, refused ones and those that are up included.
-    pub(in crate::api) calls: i64,
+    pub(crate) calls: i64,
     /// Calls among them that were answered.
-    pub(in crate::api) answered_calls: i64,
+    pub(crate) answered_calls: i64,
     /// Sum of the calls' `answered_s`; a call that is up adds its own when it ends.
-    pub(in crate::api) answered_s: i64,
+    pub(crate) answered_s: i64,
 }
 
 impl From<UsageRow> for UsageItem {

@@ -25,7 +25,7 @@ use crate::engine::{
 };
 use crate::telemetry::metrics;
 use crate::webhooks::WebhookSender;
-use crate::{api, jobs, memory, telemetry};
+use crate::{api, console, jobs, memory, telemetry};
 
 /// Interval between checks of a draining node whether its calls are over.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -183,7 +183,14 @@ async fn serve(
     // Before the servers that answer /readyz: once they do, commands on this machine look for the control socket.
     let control = control_server(&api, &config);
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
-    let server = Server::start(api.clone(), http, certificate.as_ref(), descriptors.http);
+    let router = console::router(api.clone());
+    let server = Server::start(
+        api.clone(),
+        router,
+        http,
+        certificate.as_ref(),
+        descriptors.http,
+    );
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
@@ -247,7 +254,7 @@ async fn serve(
 
 /// Opens the control socket. Calls matter more than commands: the daemon serves without it too.
 fn control_server(api: &Api, config: &Config) -> Option<ControlServer> {
-    match ControlServer::start(api.clone(), &config.data_dir) {
+    match ControlServer::start(console::operator_router(api.clone()), &config.data_dir) {
         Ok(server) => Some(server),
         Err(error) => {
             tracing::warn!(%error, "the control socket can't be opened: commands on this machine work on the database, without this daemon");

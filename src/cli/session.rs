@@ -27,6 +27,7 @@ use super::credential::{Credential, Holder};
 use super::{Failure, now, startup};
 use crate::api::{self, Api};
 use crate::config::{Config, DatabaseUrl};
+use crate::console;
 use crate::engine::clock;
 use crate::telemetry::metrics;
 
@@ -179,7 +180,7 @@ impl Session {
         });
 
         // As the control socket does with the uid of its peer: the audit log names the user who ran the command.
-        let router = api::router_of_operator(api, rustix::process::geteuid().as_raw());
+        let router = console::router_of_operator(api, rustix::process::geteuid().as_raw());
         Ok(Self {
             transport: Transport::InProcess {
                 router,
@@ -192,7 +193,7 @@ impl Session {
     /// The API that this process serves, as its operator.
     pub(super) fn of_daemon(api: Api) -> Self {
         let uid = rustix::process::geteuid().as_raw();
-        Self::on(api::router_of_operator(api, uid))
+        Self::on(console::router_of_operator(api, uid))
     }
 
     /// Connection to a router of this process, which lives on without it.

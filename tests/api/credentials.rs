@@ -10,6 +10,7 @@ use axum::http::Request;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use trunkline::api::Server;
+use trunkline::console;
 
 use crate::test_api::{NOW, TestApi, done};
 
@@ -136,7 +137,13 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");
-    let server = Server::start(api.state.clone(), listener, None, usize::MAX);
+    let server = Server::start(
+        api.state.clone(),
+        console::router(api.state.clone()),
+        listener,
+        None,
+        usize::MAX,
+    );
     let token = tenant.token.clone();
     let ask = move || {
         let token = token.clone();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use trunkline::api::Server;
+use trunkline::console;
 use trunkline_store::{EventType, NewEvent, Suspender, orgs, partners};
 use uuid::Uuid;
 
@@ -31,7 +32,13 @@ impl Serving {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let server = Server::start(api.state.clone(), listener, None, usize::MAX);
+        let server = Server::start(
+            api.state.clone(),
+            console::router(api.state.clone()),
+            listener,
+            None,
+            usize::MAX,
+        );
         Self {
             api,
             server,

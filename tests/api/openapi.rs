@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use trunkline::api;
 use trunkline::config::{Config, Sources};
+use trunkline::console;
 
 use crate::test_api::TestApi;
 
@@ -49,7 +50,7 @@ pub(crate) fn filled(path: &str) -> String {
 /// Returns method and path of every route, such as `get /phone`.
 pub(crate) async fn operations(api: &TestApi) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for path in api::paths(&config()) {
+    for path in console::paths(&config()) {
         for method in methods(api, &filled(&path)).await {
             all.insert(format!("{method} {path}"));
         }

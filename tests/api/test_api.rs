@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 use trunkline::api::{self, Api, ApiDeps, SCOPES};
 use trunkline::config::{Config, Sources};
+use trunkline::console;
 use trunkline::directory::{Defaults, Directory};
 use trunkline::telemetry::metrics;
 use trunkline_calls::core::live::LiveCalls;
@@ -147,8 +148,8 @@ impl TestApi {
             monotonic: now,
         });
 
-        let router = api::router(state.clone());
-        let operator = api::router_of_operator(state.clone(), 1000);
+        let router = console::router(state.clone());
+        let operator = console::router_of_operator(state.clone(), 1000);
         Self {
             db,
             store,

@@ -8,9 +8,7 @@ use uuid::Uuid;
 use crate::api::{Api, ApiError};
 
 /// Credential that authenticates a request. Equal `Idempotency-Key`s of two credentials are two keys.
-pub(in crate::api) trait Credential:
-    FromRequestParts<Api, Rejection = ApiError> + Clone
-{
+pub(crate) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
     /// Id of the credential: of the API key, not of the `Idempotency-Key`.
     fn key_id(&self) -> Uuid;
 
@@ -22,7 +20,7 @@ pub(in crate::api) trait Credential:
 pub(crate) const PARTNER_KEY: &str = "tlp_";
 
 /// Returns the credential that came with the request; `required` is the message if it is missing.
-pub(in crate::api) fn credential<'r>(
+pub(crate) fn credential<'r>(
     parts: &'r Parts,
     required: &'static str,
 ) -> Result<&'r str, ApiError> {

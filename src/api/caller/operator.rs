@@ -24,7 +24,7 @@ pub(crate) const ORG: HeaderName = HeaderName::from_static("trunkline-org");
 /// Maximum number of an operator's requests per minute: enough for a terminal that refreshes a hundred times a second.
 const REQUESTS_PER_MINUTE: u32 = 6_000;
 /// Event streams that an operator may have open in one org.
-pub(in crate::api) const STREAMS: usize = 16;
+pub(crate) const STREAMS: usize = 16;
 
 impl FromRequestParts<Api> for Operator {
     type Rejection = ApiError;
@@ -49,19 +49,19 @@ impl Operator {
     }
 
     /// The user who is logged in to the operator's pages.
-    pub(in crate::api) const fn on_pages(uid: u32, session: Uuid) -> Self {
+    pub(crate) const fn on_pages(uid: u32, session: Uuid) -> Self {
         Self {
             uid,
             session: Some(session),
         }
     }
 
-    pub(in crate::api) const fn uid(self) -> u32 {
+    pub(crate) const fn uid(self) -> u32 {
         self.uid
     }
 
     /// Returns the operator who makes the request.
-    pub(in crate::api) fn of(parts: &Parts) -> Option<Self> {
+    pub(crate) fn of(parts: &Parts) -> Option<Self> {
         parts.extensions.get::<Self>().copied()
     }
 
@@ -96,7 +96,7 @@ impl Operator {
     ///
     /// # Errors
     /// 401 for a request that came another way, 429 after too many requests.
-    pub(in crate::api) fn required(api: &Api, parts: &Parts) -> Result<Self, ApiError> {
+    pub(crate) fn required(api: &Api, parts: &Parts) -> Result<Self, ApiError> {
         let operator = Self::of(parts).ok_or(ApiError::Unauthorized(
             "Only the operator of this machine may do this",
         ))?;
@@ -156,7 +156,7 @@ pub(super) fn named_org(parts: &Parts) -> Option<Uuid> {
 ///
 /// # Errors
 /// 404.
-pub(in crate::api) async fn org_in(api: &Api, named: &Named) -> Result<Org, ApiError> {
+pub(crate) async fn org_in(api: &Api, named: &Named) -> Result<Org, ApiError> {
     let id = named.id("orgId", Kind::Org)?;
     let org = api.read_inline(move |tx| orgs::by_id(tx, id)).await?;
     Acting::of_org(org.id);

@@ -23,8 +23,8 @@ use crate::api::{Api, ApiError, dashboard_session, default_limits, token};
 
 /// Org that makes the request, with the permissions of its key.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Caller {
-    pub(in crate::api) org: Uuid,
+pub(crate) struct Caller {
+    pub(crate) org: Uuid,
     pub(super) known: Arc<KnownOrg>,
     pub(super) party: Party,
 }
@@ -42,7 +42,7 @@ pub(super) enum Party {
 
 /// Scopes that an operation asks of an org's key: an extension of its requests, which the declaration sets.
 #[derive(Copy, Clone, Debug)]
-pub(in crate::api) struct RequiredScopes(pub(in crate::api) &'static [&'static str]);
+pub(crate) struct RequiredScopes(pub(crate) &'static [&'static str]);
 
 impl RequiredScopes {
     /// Checks that the caller's key has the scopes that the operation asks for.
@@ -59,17 +59,17 @@ impl RequiredScopes {
 
 impl Caller {
     /// Returns true if the operator makes the request: the bounds on tenants don't apply.
-    pub(in crate::api) fn is_operator(&self) -> bool {
+    pub(crate) fn is_operator(&self) -> bool {
         self.party == Party::Operator
     }
 
     /// Returns true if the key has the scope.
-    pub(in crate::api) fn may(&self, scope: &str) -> bool {
+    pub(crate) fn may(&self, scope: &str) -> bool {
         self.known.key.scopes.iter().any(|held| held == scope)
     }
 
     /// Time at which the key expires.
-    pub(in crate::api) fn ends_at(&self) -> Option<Moment> {
+    pub(crate) fn ends_at(&self) -> Option<Moment> {
         self.known.key.expires_at
     }
 
@@ -77,7 +77,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 naming the scope, if the key lacks it.
-    pub(in crate::api) fn needs(&self, scope: &str) -> Result<(), ApiError> {
+    pub(crate) fn needs(&self, scope: &str) -> Result<(), ApiError> {
         if self.may(scope) {
             Ok(())
         } else {

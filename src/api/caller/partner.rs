@@ -24,7 +24,7 @@ use crate::api::{Api, ApiError, SCOPES, client};
 
 /// Partner that makes the request.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct PartnerCaller {
+pub(crate) struct PartnerCaller {
     known: Arc<KnownPartner>,
     tally: Tally,
 }
@@ -176,18 +176,18 @@ impl PartnerCaller {
         self.known.key.id
     }
 
-    pub(in crate::api) fn id(&self) -> Uuid {
+    pub(crate) fn id(&self) -> Uuid {
         self.known.partner.id
     }
 
     /// Requests per minute for all keys of the partner together.
-    pub(in crate::api) fn requests_per_minute(&self, api: &Api) -> u32 {
+    pub(crate) fn requests_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.requests_per_minute;
         own.unwrap_or(api.config().limits.partner_requests_per_minute)
     }
 
     /// Login links per minute that the partner may create.
-    pub(in crate::api) fn login_links_per_minute(&self, api: &Api) -> u32 {
+    pub(crate) fn login_links_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.login_links_per_minute;
         own.unwrap_or(api.config().limits.login_links_per_minute)
     }
@@ -196,7 +196,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// 403 unless the operator allows the partner to verify numbers.
-    pub(in crate::api) fn may_verify_numbers(&self) -> Result<(), ApiError> {
+    pub(crate) fn may_verify_numbers(&self) -> Result<(), ApiError> {
         if self.known.partner.verifies_numbers {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// 429 if there were too many.
-    pub(in crate::api) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
+    pub(crate) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
         let limit = self.login_links_per_minute(api);
         let taken = api
             .quotas()
@@ -221,7 +221,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// The same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id.
-    pub(in crate::api) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+    pub(crate) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         self.must_own(api, named.text("orgId").and_then(id)).await
     }
 
@@ -247,7 +247,7 @@ impl PartnerCaller {
     ///
     /// # Errors
     /// As of [`PartnerCaller::owned`].
-    pub(in crate::api) async fn owned_or_deleted(
+    pub(crate) async fn owned_or_deleted(
         &self,
         api: &Api,
         named: &Named,
@@ -269,7 +269,7 @@ impl PartnerCaller {
 }
 
 /// Refusal for an org that isn't the partner's.
-pub(in crate::api) fn foreign() -> ApiError {
+pub(crate) fn foreign() -> ApiError {
     ApiError::Forbidden("The org does not belong to this partner".to_owned())
         .with_code("foreign_org")
 }

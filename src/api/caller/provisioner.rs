@@ -14,7 +14,7 @@ use crate::api::{Api, ApiError};
 
 /// Partner or operator that makes the request.
 #[derive(Clone, Debug)]
-pub(in crate::api) enum Provisioner {
+pub(crate) enum Provisioner {
     Partner(PartnerCaller),
     Operator(Operator),
 }
@@ -53,7 +53,7 @@ impl Credential for Provisioner {
 
 impl Provisioner {
     /// Returns the partner; `None` for the operator.
-    pub(in crate::api) const fn partner(&self) -> Option<&PartnerCaller> {
+    pub(crate) const fn partner(&self) -> Option<&PartnerCaller> {
         match self {
             Self::Partner(partner) => Some(partner),
             Self::Operator(_) => None,
@@ -61,7 +61,7 @@ impl Provisioner {
     }
 
     /// Returns the id of the partner whose orgs these are; `None`: of all.
-    pub(in crate::api) fn partner_id(&self) -> Option<Uuid> {
+    pub(crate) fn partner_id(&self) -> Option<Uuid> {
         self.partner().map(PartnerCaller::id)
     }
 
@@ -69,7 +69,7 @@ impl Provisioner {
     ///
     /// # Errors
     /// For a partner the same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id; for the operator 404.
-    pub(in crate::api) async fn org(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+    pub(crate) async fn org(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         match self {
             Self::Partner(partner) => partner.owned(api, named).await,
             Self::Operator(_) => org_in(api, named).await,
@@ -80,11 +80,7 @@ impl Provisioner {
     ///
     /// # Errors
     /// As of [`Provisioner::org`].
-    pub(in crate::api) async fn org_or_deleted(
-        &self,
-        api: &Api,
-        named: &Named,
-    ) -> Result<Uuid, ApiError> {
+    pub(crate) async fn org_or_deleted(&self, api: &Api, named: &Named) -> Result<Uuid, ApiError> {
         match self {
             Self::Partner(partner) => partner.owned_or_deleted(api, named).await,
             Self::Operator(_) => {
@@ -96,7 +92,7 @@ impl Provisioner {
     }
 
     /// Refusal for an org that is gone by the time that it is changed.
-    pub(in crate::api) fn absent_org(&self) -> ApiError {
+    pub(crate) fn absent_org(&self) -> ApiError {
         match self {
             Self::Partner(_) => foreign(),
             Self::Operator(_) => ApiError::absent(Kind::Org),
@@ -107,13 +103,13 @@ impl Provisioner {
     ///
     /// # Errors
     /// 403 for a partner, unless the operator allows it to.
-    pub(in crate::api) fn may_verify_numbers(&self) -> Result<(), ApiError> {
+    pub(crate) fn may_verify_numbers(&self) -> Result<(), ApiError> {
         self.partner()
             .map_or(Ok(()), PartnerCaller::may_verify_numbers)
     }
 
     /// Returns the party that suspends an org at this request.
-    pub(in crate::api) const fn suspender(&self) -> Suspender {
+    pub(crate) const fn suspender(&self) -> Suspender {
         match self {
             Self::Partner(_) => Suspender::Partner,
             Self::Operator(_) => Suspender::Operator,
@@ -121,7 +117,7 @@ impl Provisioner {
     }
 
     /// Returns the party whose limits this request sets.
-    pub(in crate::api) const fn limited_by(&self) -> LimitedBy {
+    pub(crate) const fn limited_by(&self) -> LimitedBy {
         match self {
             Self::Partner(_) => LimitedBy::Partner,
             Self::Operator(_) => LimitedBy::Operator,

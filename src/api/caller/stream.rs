@@ -17,8 +17,8 @@ use crate::api::{Api, ApiError, client};
 /// Like [`Caller`], for a request that is answered by a stream. It counts against a limit of its own, and is authorized
 /// again while the stream lasts.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct StreamCaller {
-    pub(in crate::api) caller: Caller,
+pub(crate) struct StreamCaller {
+    pub(crate) caller: Caller,
     opened_by: OpenedBy,
 }
 
@@ -38,7 +38,7 @@ enum OpenedBy {
 
 impl StreamCaller {
     /// Returns the places that the stream takes.
-    pub(in crate::api) fn seat(&self) -> Seat {
+    pub(crate) fn seat(&self) -> Seat {
         match self.caller.party {
             Party::Operator => Seat::Operator,
             Party::Org => Seat::Key(self.caller.key_id()),
@@ -48,7 +48,7 @@ impl StreamCaller {
 
     /// Returns true if the key is still valid and its org isn't suspended. While the database is away, it counts as
     /// valid.
-    pub(in crate::api) async fn is_good(&self, api: &Api) -> bool {
+    pub(crate) async fn is_good(&self, api: &Api) -> bool {
         let is_good = match &self.opened_by {
             OpenedBy::Operator => return true,
             OpenedBy::Partner { key, address } => {

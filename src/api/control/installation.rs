@@ -57,17 +57,17 @@ const MOST_SOURCES: u32 = 100;
 /// A node, as the database knows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Node")]
-pub(in crate::api) struct NodeView {
-    pub(in crate::api) node: u8,
-    pub(in crate::api) host: String,
+pub(crate) struct NodeView {
+    pub(crate) node: u8,
+    pub(crate) host: String,
     /// `serving`, `draining`, `ended`, or `silent`: the node neither renews its lease nor reported its end.
     #[schemars(with = "String")]
-    pub(in crate::api) status: NodeState,
-    pub(in crate::api) started_at: String,
+    pub(crate) status: NodeState,
+    pub(crate) started_at: String,
     /// End of the node's lease.
-    pub(in crate::api) lease_expires_at: String,
+    pub(crate) lease_expires_at: String,
     /// Calls that are up on the node, as far as the database knows.
-    pub(in crate::api) calls: u32,
+    pub(crate) calls: u32,
 }
 
 impl From<NodeStatus> for NodeView {
@@ -98,24 +98,24 @@ pub(super) async fn nodes(
 /// State of the node that answers.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NodeHealth")]
-pub(in crate::api) struct HealthView {
+pub(crate) struct HealthView {
     /// Number of the node; `null` where no daemon runs.
-    pub(in crate::api) node: Option<u8>,
-    pub(in crate::api) version: Cow<'static, str>,
-    pub(in crate::api) draining: bool,
+    pub(crate) node: Option<u8>,
+    pub(crate) version: Cow<'static, str>,
+    pub(crate) draining: bool,
     /// `sqlite` or `postgresql`.
-    pub(in crate::api) database: Cow<'static, str>,
+    pub(crate) database: Cow<'static, str>,
     /// True if the database answers in time.
-    pub(in crate::api) database_answers: bool,
+    pub(crate) database_answers: bool,
     /// Seconds by which this machine's clock is ahead of the database's; `null` for an embedded database.
-    pub(in crate::api) clock_ahead_seconds: Option<f64>,
+    pub(crate) clock_ahead_seconds: Option<f64>,
     /// `ok`, `waiting` for the database, or `failing`: the disk takes no facts. `null` where no daemon runs.
     #[schemars(with = "Option<String>")]
-    pub(in crate::api) journal: Option<journal::State>,
+    pub(crate) journal: Option<journal::State>,
     /// Addresses that SIP peers reach.
-    pub(in crate::api) sip_addresses: Vec<String>,
+    pub(crate) sip_addresses: Vec<String>,
     /// Result of the checks of each configured certificate.
-    pub(in crate::api) certificates: Vec<Finding>,
+    pub(crate) certificates: Vec<Finding>,
 }
 
 /// `GET /operator/health`
@@ -160,15 +160,15 @@ pub(super) async fn health(
 /// Address from which log-ins fail.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "FailingSource")]
-pub(in crate::api) struct SourceView {
-    pub(in crate::api) source: String,
+pub(crate) struct SourceView {
+    pub(crate) source: String,
     /// Failed log-ins of the last 24 hours. An org keeps its newest thousand.
-    pub(in crate::api) failures: u32,
+    pub(crate) failures: u32,
     /// Existing user names that the source tried.
-    pub(in crate::api) usernames: u32,
-    pub(in crate::api) org_id: Uuid,
-    pub(in crate::api) org_name: String,
-    pub(in crate::api) last_at: String,
+    pub(crate) usernames: u32,
+    pub(crate) org_id: Uuid,
+    pub(crate) org_name: String,
+    pub(crate) last_at: String,
 }
 
 /// `GET /operator/sources`: addresses from which log-ins failed in the last 24 hours, for each org, the most frequent first.

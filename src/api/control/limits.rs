@@ -41,13 +41,13 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// Limit of a partner, or the greatest value that it may set for an org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PartnerLimitRow")]
-pub(in crate::api) struct PartnerLimitRow {
+pub(crate) struct PartnerLimitRow {
     /// Name of the limit.
-    pub(in crate::api) limit: Cow<'static, str>,
+    pub(crate) limit: Cow<'static, str>,
     /// The value in force.
-    pub(in crate::api) value: u32,
+    pub(crate) value: u32,
     /// `partner`: the partner's own; `org`: for each of its orgs.
-    pub(in crate::api) of: Cow<'static, str>,
+    pub(crate) of: Cow<'static, str>,
 }
 
 /// `GET /operator/partners/{partnerId}/limits`

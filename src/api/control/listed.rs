@@ -14,8 +14,8 @@ use crate::api::{Api, ApiError, Success};
 /// Whole list, without pages.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}List")]
-pub(in crate::api) struct Listed<T> {
-    pub(in crate::api) items: Vec<T>,
+pub(crate) struct Listed<T> {
+    pub(crate) items: Vec<T>,
 }
 
 /// Lists what an org or a partner has.

@@ -20,15 +20,15 @@ use axum::routing::{get, post};
 use super::operations::{Audience, Operations};
 use super::tenants;
 
-pub(super) use installation::{HealthView, NodeView, SourceView};
-pub(super) use limits::PartnerLimitRow;
-pub(super) use listed::Listed;
-pub(super) use networks::NetworkView;
+pub(crate) use installation::{HealthView, NodeView, SourceView};
+pub(crate) use limits::PartnerLimitRow;
+pub(crate) use listed::Listed;
+pub(crate) use networks::NetworkView;
 pub(crate) use partner_keys::create_partner_key;
-pub(super) use partner_keys::{KeyView, NewKeyView};
-pub(super) use partners::PartnerView;
+pub(crate) use partner_keys::{NewPartnerKeyView, PartnerKeyView};
+pub(crate) use partners::PartnerView;
 pub use server::{ControlServer, SOCKET};
-pub(super) use tied_peers::TiedView;
+pub(crate) use tied_peers::TiedView;
 
 /// Declares the operator's operations. They aren't part of the published document: the command line alone reads them.
 pub(super) fn operations(api: &mut Operations<'_>) {

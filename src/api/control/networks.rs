@@ -51,13 +51,13 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A network that is dedicated to an org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DedicatedNetwork")]
-pub(in crate::api) struct NetworkView {
+pub(crate) struct NetworkView {
     #[schemars(with = "String")]
-    pub(in crate::api) network: IpNet,
+    pub(crate) network: IpNet,
     org_id: Uuid,
     /// The operator vouches for the source of calls from the network, which can be forged over UDP: they aren't asked to prove it.
     no_proof: bool,
-    pub(in crate::api) created_at: String,
+    pub(crate) created_at: String,
 }
 
 impl From<Dedication> for NetworkView {

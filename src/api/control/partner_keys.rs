@@ -32,7 +32,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         list,
         "listPartnerKeys",
         "The partner's keys, newest first",
-        |op| op.gives::<Listed<KeyView>>(200),
+        |op| op.gives::<Listed<PartnerKeyView>>(200),
     );
 
     of.post(
@@ -40,7 +40,7 @@ pub(super) fn operations(api: &mut Operations<'_>) {
         create,
         "createPartnerKey",
         "Creates a key of the partner, shown once",
-        |op| op.body(read_by(new_key)).gives::<NewKeyView>(201),
+        |op| op.body(read_by(new_key)).gives::<NewPartnerKeyView>(201),
     );
 
     of.delete(
@@ -55,25 +55,25 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A key of a partner.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PartnerKey")]
-pub(in crate::api) struct KeyView {
-    pub(in crate::api) id: Uuid,
+pub(crate) struct PartnerKeyView {
+    pub(crate) id: Uuid,
     partner_id: Uuid,
-    pub(in crate::api) name: String,
-    pub(in crate::api) created_at: String,
-    pub(in crate::api) last_used_at: Option<String>,
+    pub(crate) name: String,
+    pub(crate) created_at: String,
+    pub(crate) last_used_at: Option<String>,
 }
 
 /// A new key, the one time that it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewPartnerKey")]
-pub(in crate::api) struct NewKeyView {
+pub(crate) struct NewPartnerKeyView {
     #[serde(flatten)]
-    key: KeyView,
+    key: PartnerKeyView,
     /// The key itself. It is shown only this once.
-    pub(in crate::api) partner_key: String,
+    pub(crate) partner_key: String,
 }
 
-impl From<PartnerKey> for KeyView {
+impl From<PartnerKey> for PartnerKeyView {
     fn from(key: PartnerKey) -> Self {
         Self {
             id: key.id,
@@ -91,7 +91,7 @@ pub(super) async fn list(
     _: Operator,
     named: Named,
     query: Query,
-) -> Result<Json<Listed<KeyView>>, ApiError> {
+) -> Result<Json<Listed<PartnerKeyView>>, ApiError> {
     let partner = partner_in(&api, &named).await?.id;
     query.finish()?;
     listed::all_of(&api, partner, partners::keys).await
@@ -103,13 +103,16 @@ pub(super) async fn create(
     _: Operator,
     named: Named,
     body: Body,
-) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
+) -> Result<(StatusCode, Json<NewPartnerKeyView>), ApiError> {
     let partner = partner_in(&api, &named).await?.id;
     let name = new_key(body.fields()?)?;
     let made = create_partner_key(api.store(), partner, &name, api.now());
     let (key, partner_key) = made.await?;
     let key = key.into();
-    Ok((StatusCode::CREATED, Json(NewKeyView { key, partner_key })))
+    Ok((
+        StatusCode::CREATED,
+        Json(NewPartnerKeyView { key, partner_key }),
+    ))
 }
 
 /// Reads the name of a new key; `Default` if absent.

@@ -57,19 +57,19 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A partner.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Partner")]
-pub(in crate::api) struct PartnerView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
+pub(crate) struct PartnerView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
     /// True if the partner's keys work.
-    pub(in crate::api) active: bool,
+    pub(crate) active: bool,
     /// Networks that its requests may come from; `null`: any.
     #[schemars(with = "Option<Vec<String>>")]
-    pub(in crate::api) allowed_networks: Option<Vec<IpNet>>,
+    pub(crate) allowed_networks: Option<Vec<IpNet>>,
     /// True if it may verify numbers of its orgs.
-    pub(in crate::api) verifies_numbers: bool,
-    pub(in crate::api) created_at: String,
+    pub(crate) verifies_numbers: bool,
+    pub(crate) created_at: String,
     /// Time of the last change, which is the version for `If-Match`.
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for PartnerView {

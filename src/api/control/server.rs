@@ -6,14 +6,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::Router;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use crate::api::caller::Operator;
+use crate::api::connection;
 use crate::api::connection::Answers;
 use crate::api::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use crate::api::timeouts::TIMEOUTS;
-use crate::api::{Api, connection, operator_router};
 
 /// Name of the socket in the data directory.
 pub const SOCKET: &str = "control.sock";
@@ -34,12 +35,12 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens on the socket in `data_dir`, replacing what an earlier run left there. The data directory must be
+    /// Serves `router` on the socket in `data_dir`, replacing what an earlier run left there. The data directory must be
     /// locked by this process.
     ///
     /// # Errors
     /// The socket can't be created, for example because the path is longer than the system allows.
-    pub fn start(api: Api, data_dir: &Path) -> io::Result<Self> {
+    pub fn start(router: Router, data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join(SOCKET);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -51,7 +52,7 @@ impl ControlServer {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
 
         let (end, ended) = watch::channel(false);
-        let serving = tokio::spawn(serve(api, listener, ended));
+        let serving = tokio::spawn(serve(router, listener, ended));
         Ok(Self { end, serving, path })
     }
 
@@ -64,14 +65,14 @@ impl ControlServer {
     }
 }
 
-async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool>) {
+async fn serve(router: Router, listener: UnixListener, mut ended: watch::Receiver<bool>) {
     let limiter = ConnectionLimiter::new(ConnectionBounds {
         total: CONNECTIONS,
         per_source: CONNECTIONS,
         trusted_proxies: Vec::new(),
     });
     let answers = Answers {
-        router: operator_router(api.clone()),
+        router,
         timeouts: TIMEOUTS,
     };
 

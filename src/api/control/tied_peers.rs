@@ -54,10 +54,10 @@ const PEER: Parsed<PeerPattern> = Parsed::new("a host, an address or a CIDR bloc
 /// A peer that is tied to an org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TiedPeer")]
-pub(in crate::api) struct TiedView {
-    pub(in crate::api) peer: String,
+pub(crate) struct TiedView {
+    pub(crate) peer: String,
     org_id: Uuid,
-    pub(in crate::api) created_at: String,
+    pub(crate) created_at: String,
 }
 
 impl From<TiedPeer> for TiedView {

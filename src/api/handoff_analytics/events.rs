@@ -99,13 +99,13 @@ const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A handoff as the API shows it: these fields and no other.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Handoff")]
-pub(in crate::api) struct HandoffView {
+pub(crate) struct HandoffView {
     session_id: String,
-    pub(in crate::api) summary: String,
+    pub(crate) summary: String,
     explanation: Option<String>,
-    pub(in crate::api) reasons: Vec<Reason>,
-    pub(in crate::api) sentiment: Option<Sentiment>,
-    pub(in crate::api) created_at: String,
+    pub(crate) reasons: Vec<Reason>,
+    pub(crate) sentiment: Option<Sentiment>,
+    pub(crate) created_at: String,
 }
 
 impl From<Handoff> for HandoffView {
@@ -323,7 +323,7 @@ pub(super) fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
 }
 
 /// The fields `summary`, `explanation`, `reasons` and `sentiment`, all of them optional.
-pub(in crate::api) fn report(fields: &mut Fields) -> Report {
+pub(crate) fn report(fields: &mut Fields) -> Report {
     let summary = fields.optional("summary", Text::lines(0..=16_384));
     let explanation = fields.optional("explanation", Text::lines(0..=16_384));
     let reasons = fields.optional("reasons", ListOf::new(REASON, 0..=REASONS.len()));

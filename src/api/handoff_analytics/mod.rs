@@ -2,7 +2,7 @@
 
 mod events;
 
-pub(in crate::api) use events::{HandoffView, report};
+pub(crate) use events::{HandoffView, report};
 
 use super::operations::Operations;
 

@@ -9,7 +9,7 @@ use crate::api::Success;
 use crate::api::page::Page;
 
 /// Operation under construction.
-pub(in crate::api) struct Operation<'g> {
+pub(crate) struct Operation<'g> {
     generator: &'g mut SchemaGenerator,
     value: Value,
     partners: bool,
@@ -190,41 +190,41 @@ impl<'g> Operation<'g> {
     }
 
     /// Sets the tag.
-    pub(in crate::api) fn tag(mut self, tag: &str) -> Self {
+    pub(crate) fn tag(mut self, tag: &str) -> Self {
         self.value["tags"] = json!([tag]);
         self
     }
 
     /// Adds a description beyond the summary.
-    pub(in crate::api) fn note(mut self, text: &str) -> Self {
+    pub(crate) fn note(mut self, text: &str) -> Self {
         self.value["description"] = text.into();
         self
     }
 
     /// Requires an org key with all of the scopes.
-    pub(in crate::api) fn org(self, scopes: &[&str]) -> Self {
+    pub(crate) fn org(self, scopes: &[&str]) -> Self {
         self.credentials(json!([{"orgKey": scopes}]))
             .may_refuse(&[403])
     }
 
     /// Requires a partner key.
-    pub(in crate::api) fn partner(self) -> Self {
+    pub(crate) fn partner(self) -> Self {
         self.credentials(json!([{"partnerKey": []}]))
             .may_refuse(&[403])
     }
 
     /// Requires the widget token of a visitor.
-    pub(in crate::api) fn visitor(self) -> Self {
+    pub(crate) fn visitor(self) -> Self {
         self.credentials(json!([{"widgetToken": []}]))
     }
 
     /// Requires the embed token of an org.
-    pub(in crate::api) fn site(self) -> Self {
+    pub(crate) fn site(self) -> Self {
         self.credentials(json!([{"embedToken": []}]))
     }
 
     /// Takes the session token of the runtime too, in place of a key.
-    pub(in crate::api) fn or_session(mut self) -> Self {
+    pub(crate) fn or_session(mut self) -> Self {
         if let Some(schemes) = self.value["security"].as_array_mut() {
             schemes.push(json!({"sessionToken": []}));
         }
@@ -232,7 +232,7 @@ impl<'g> Operation<'g> {
     }
 
     /// Requires no credential.
-    pub(in crate::api) fn public(mut self) -> Self {
+    pub(crate) fn public(mut self) -> Self {
         self.value["security"] = json!([]);
         self.may_refuse(&[400, 500])
     }
@@ -243,7 +243,7 @@ impl<'g> Operation<'g> {
     }
 
     /// Adds `limit` and `cursor`, for a list in pages.
-    pub(in crate::api) fn paged(self) -> Self {
+    pub(crate) fn paged(self) -> Self {
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
         // Without its maximum length: one octet more, percent-encoded, exceeds the head of a request before a cursor is judged.
         let cursor = json!({"type": "string"});
@@ -255,19 +255,19 @@ impl<'g> Operation<'g> {
     }
 
     /// Adds a query parameter.
-    pub(in crate::api) fn query(mut self, name: &str, schema: Value, description: &str) -> Self {
+    pub(crate) fn query(mut self, name: &str, schema: Value, description: &str) -> Self {
         self.parameter("query", name, schema, false, Some(description));
         self
     }
 
     /// Adds a query parameter of type `T`.
-    pub(in crate::api) fn query_of<T: JsonSchema>(self, name: &str, description: &str) -> Self {
+    pub(crate) fn query_of<T: JsonSchema>(self, name: &str, description: &str) -> Self {
         let schema = schema_of::<T>(self.generator);
         self.query(name, schema, description)
     }
 
     /// Sets the schema of the body, as [`read_by`](super::read_by) returns it.
-    pub(in crate::api) fn body(mut self, schema: Value) -> Self {
+    pub(crate) fn body(mut self, schema: Value) -> Self {
         let required = |schema: &Value| schema.get("required").is_some();
         // A choice of schemas has no `required` of its own; each alternative has fields that must be given.
         let any = ["oneOf", "anyOf"];
@@ -280,7 +280,7 @@ impl<'g> Operation<'g> {
     }
 
     /// Adds the header `Idempotency-Key`.
-    pub(in crate::api) fn once(mut self) -> Self {
+    pub(crate) fn once(mut self) -> Self {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"});
         let description = "Client's id of the request. For 24 hours, a repetition with the same id gets the same answer and does nothing.";
         self.parameter("header", IDEMPOTENCY_KEY, key, false, Some(description));
@@ -288,25 +288,25 @@ impl<'g> Operation<'g> {
     }
 
     /// Answers with the object's version, in `ETag`.
-    pub(in crate::api) fn versioned(mut self) -> Self {
+    pub(crate) fn versioned(mut self) -> Self {
         self.has_version = true;
         self
     }
 
     /// Answers an object with its version.
-    pub(in crate::api) fn gives_versioned<T: JsonSchema>(self) -> Self {
+    pub(crate) fn gives_versioned<T: JsonSchema>(self) -> Self {
         self.versioned().gives::<T>(200)
     }
 
     /// Answers a further media type, if `Accept` prefers it. Only the description names it: with several types in one answer, client generators
     /// take one at random or none.
-    pub(in crate::api) fn also_as(mut self, content_type: &'static str) -> Self {
+    pub(crate) fn also_as(mut self, content_type: &'static str) -> Self {
         self.others.push(content_type);
         self
     }
 
     /// Adds the header `If-Match`.
-    pub(in crate::api) fn of_version(mut self) -> Self {
+    pub(crate) fn of_version(mut self) -> Self {
         let tags = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": r#"^(\*|"[!#-~]*"(, ?"[!#-~]*")*)$"#});
         let description = "The `ETag` of the object that the change was made for; if it has another one by now, nothing is changed.";
         self.parameter("header", IF_MATCH, tags, false, Some(description));
@@ -314,34 +314,34 @@ impl<'g> Operation<'g> {
     }
 
     /// Adds statuses of refusals beyond those implied by the rest.
-    pub(in crate::api) fn may_refuse(mut self, statuses: &[u16]) -> Self {
+    pub(crate) fn may_refuse(mut self, statuses: &[u16]) -> Self {
         statuses.iter().for_each(|status| self.refuses(*status));
         self
     }
 
     /// Answers `T` as JSON.
-    pub(in crate::api) fn gives<T: JsonSchema>(self, status: u16) -> Self {
+    pub(crate) fn gives<T: JsonSchema>(self, status: u16) -> Self {
         let schema = schema_of::<T>(self.generator);
         self.answers(status, "application/json", schema)
     }
 
     /// Answers a page of `T`, newest first.
-    pub(in crate::api) fn lists<T: JsonSchema>(self) -> Self {
+    pub(crate) fn lists<T: JsonSchema>(self) -> Self {
         self.paged().gives::<Page<T>>(200)
     }
 
     /// Creates a `T` from the body.
-    pub(in crate::api) fn makes<T: JsonSchema>(self, body: Value) -> Self {
+    pub(crate) fn makes<T: JsonSchema>(self, body: Value) -> Self {
         self.body(body).gives::<T>(201)
     }
 
     /// Answers that the object was deleted.
-    pub(in crate::api) fn deletes(self) -> Self {
+    pub(crate) fn deletes(self) -> Self {
         self.gives::<Success>(200)
     }
 
     /// Answers text, octets, or JSON that has no schema here.
-    pub(in crate::api) fn gives_text(self, status: u16, content_type: &str) -> Self {
+    pub(crate) fn gives_text(self, status: u16, content_type: &str) -> Self {
         let schema = match content_type {
             "application/json" => json!({"type": "object"}),
             "application/octet-stream" => json!({"type": "string", "format": "binary"}),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 const DEEPEST: usize = 6;
 
 /// Renders the page of a document.
-pub(in crate::api) fn page(document: &Value) -> String {
+pub(crate) fn page(document: &Value) -> String {
     let info = &document["info"];
     let title = text(&info["title"]);
     let mut html = format!(

@@ -99,35 +99,35 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Agent")]
-pub(in crate::api) struct AgentView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
-    pub(in crate::api) r#type: AgentKind,
-    pub(in crate::api) language: String,
-    pub(in crate::api) first_message: String,
-    pub(in crate::api) use_org_knowledgebase: bool,
-    pub(in crate::api) voice_id: Option<String>,
-    pub(in crate::api) handoff_phone_number: Option<E164>,
+pub(crate) struct AgentView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    pub(crate) r#type: AgentKind,
+    pub(crate) language: String,
+    pub(crate) first_message: String,
+    pub(crate) use_org_knowledgebase: bool,
+    pub(crate) voice_id: Option<String>,
+    pub(crate) handoff_phone_number: Option<E164>,
     #[serde(rename = "actionIds")]
     action_ids: Vec<String>,
-    pub(in crate::api) enabled: bool,
+    pub(crate) enabled: bool,
     /// `null`: no limit.
-    pub(in crate::api) max_concurrent_calls: Option<u32>,
+    pub(crate) max_concurrent_calls: Option<u32>,
     /// `null`: the deployment's default.
     #[schemars(with = "Option<Runtime>")]
-    pub(in crate::api) runtime: Option<RuntimeView>,
+    pub(crate) runtime: Option<RuntimeView>,
     /// `null`: the deployment's default.
-    pub(in crate::api) media_timeout_s: Option<u32>,
+    pub(crate) media_timeout_s: Option<u32>,
     outbound_trunk_id: Option<Uuid>,
     created_at: String,
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 /// A runtime as the API shows it.
 #[derive(Debug, Deserialize)]
 #[serde(from = "Runtime")]
-pub(in crate::api) struct RuntimeView {
-    pub(in crate::api) runtime: Runtime,
+pub(crate) struct RuntimeView {
+    pub(crate) runtime: Runtime,
     values: HeaderValues,
 }
 
@@ -409,7 +409,7 @@ async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiErro
 }
 
 /// Message at `/phone/agents`, a path that many clients try first.
-pub(in crate::api) const NO_AGENTS: &str =
+pub(crate) const NO_AGENTS: &str =
     "There is no such path: agents are made and listed at /phone, and one is at /phone/{agent_id}";
 
 /// Returns the agent that the path names, with the secrets of its runtime for a caller who may set them.

@@ -82,20 +82,20 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// Assignments of an agent.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AgentAssignments")]
-pub(in crate::api) struct ConfigView {
+pub(crate) struct ConfigView {
     agent_id: Uuid,
     /// Oldest first.
-    pub(in crate::api) inbound_numbers: Vec<InboundNumber>,
-    pub(in crate::api) outbound_trunk: Option<OutboundTrunkView>,
+    pub(crate) inbound_numbers: Vec<InboundNumber>,
+    pub(crate) outbound_trunk: Option<OutboundTrunkView>,
     /// Newest first.
-    pub(in crate::api) transfer_destinations: Vec<DestinationView>,
+    pub(crate) transfer_destinations: Vec<DestinationView>,
 }
 
 /// A number that the agent answers.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(in crate::api) struct InboundNumber {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) phone_number: E164,
+pub(crate) struct InboundNumber {
+    pub(crate) id: Uuid,
+    pub(crate) phone_number: E164,
 }
 
 impl ConfigView {

@@ -50,25 +50,25 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// Tokens of an org's bots, as the API shows them.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "BotToken")]
-pub(in crate::api) struct BotTokenView {
+pub(crate) struct BotTokenView {
     /// User name of the endpoint for bots, and the account that bots get at the start of a call.
-    pub(in crate::api) account_sid: String,
+    pub(crate) account_sid: String,
     /// Time at which the token that signs was made.
-    pub(in crate::api) created_at: String,
+    pub(crate) created_at: String,
     /// Time at which the next token was made. The endpoint accepts it already; it signs once it is promoted.
-    pub(in crate::api) next_created_at: Option<String>,
+    pub(crate) next_created_at: Option<String>,
     /// Time until which the endpoint accepts the token that signed before.
-    pub(in crate::api) old_expires_at: Option<String>,
+    pub(crate) old_expires_at: Option<String>,
 }
 
 /// A new token, the one time that it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewBotToken")]
-pub(in crate::api) struct NewBotTokenView {
+pub(crate) struct NewBotTokenView {
     #[serde(flatten)]
     token: BotTokenView,
     /// The secret: 32 hexadecimal digits.
-    pub(in crate::api) auth_token: String,
+    pub(crate) auth_token: String,
 }
 
 impl From<BotToken> for BotTokenView {

@@ -22,49 +22,49 @@ pub(super) const SCOPE: &str = "calls:read";
 /// A call as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Call")]
-pub(in crate::api) struct CallView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) session_id: Uuid,
-    pub(in crate::api) agent_id: Option<Uuid>,
+pub(crate) struct CallView {
+    pub(crate) id: Uuid,
+    pub(crate) session_id: Uuid,
+    pub(crate) agent_id: Option<Uuid>,
     /// The inbound or outbound trunk; `null` for a call from the address of an org without an inbound trunk.
     pub(super) trunk_id: Option<Uuid>,
-    pub(in crate::api) contact_id: Option<Uuid>,
-    pub(in crate::api) direction: Direction,
-    pub(in crate::api) status: Status,
-    pub(in crate::api) from_number: String,
-    pub(in crate::api) to_number: String,
-    pub(in crate::api) from_e164: Option<E164>,
-    pub(in crate::api) to_e164: Option<E164>,
-    pub(in crate::api) started_at: String,
-    pub(in crate::api) ringing_at: Option<String>,
-    pub(in crate::api) answered_at: Option<String>,
-    pub(in crate::api) ended_at: Option<String>,
+    pub(crate) contact_id: Option<Uuid>,
+    pub(crate) direction: Direction,
+    pub(crate) status: Status,
+    pub(crate) from_number: String,
+    pub(crate) to_number: String,
+    pub(crate) from_e164: Option<E164>,
+    pub(crate) to_e164: Option<E164>,
+    pub(crate) started_at: String,
+    pub(crate) ringing_at: Option<String>,
+    pub(crate) answered_at: Option<String>,
+    pub(crate) ended_at: Option<String>,
     /// Seconds from the start to the end, rounded up; `null` while the call is up.
     pub(super) duration_s: Option<u64>,
     /// Seconds from the answer to the end, rounded up: 0 for a call that was not answered, `null` while the call is up.
-    pub(in crate::api) answered_s: Option<u64>,
-    pub(in crate::api) sip_code: Option<u16>,
-    pub(in crate::api) reason: Option<String>,
+    pub(crate) answered_s: Option<u64>,
+    pub(crate) sip_code: Option<u16>,
+    pub(crate) reason: Option<String>,
     /// Details of the reason, for people: what the offer of a call that got 488 `no_common_media` lacks, as the `Warning` of the response says;
     /// `null` for any other call.
-    pub(in crate::api) reason_detail: Option<String>,
-    pub(in crate::api) hangup_by: Option<HangupBy>,
-    pub(in crate::api) caller_call_id: String,
-    pub(in crate::api) runtime_call_id: Option<String>,
+    pub(crate) reason_detail: Option<String>,
+    pub(crate) hangup_by: Option<HangupBy>,
+    pub(crate) caller_call_id: String,
+    pub(crate) runtime_call_id: Option<String>,
     /// The last transfer.
-    pub(in crate::api) transfer: Option<TransferView>,
+    pub(crate) transfer: Option<TransferView>,
     /// The cause by Q.850 that a gateway named.
-    pub(in crate::api) q850_cause: Option<u16>,
+    pub(crate) q850_cause: Option<u16>,
     /// Metadata that the order for the call brought.
-    pub(in crate::api) metadata: Option<serde_json::Value>,
+    pub(crate) metadata: Option<serde_json::Value>,
     /// True if it is held: by `hold`, or by the phone system or callee with an offer of its own.
-    pub(in crate::api) held: bool,
+    pub(crate) held: bool,
     /// True if the caller asked not to be named (Privacy, or an anonymous From). Events, the runtime and destinations of transfers don't
     /// get the number, which only this record keeps.
-    pub(in crate::api) caller_withheld: bool,
+    pub(crate) caller_withheld: bool,
     /// Figures of the media that ended at Trunkline, as that of bots and of the echo agent does; `null` while it is up, and for media that
     /// passed directly.
-    pub(in crate::api) media: Option<MediaFigures>,
+    pub(crate) media: Option<MediaFigures>,
 }
 
 impl From<Call> for CallView {

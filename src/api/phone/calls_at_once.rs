@@ -3,4 +3,4 @@
 use crate::api::field_type::Count;
 
 /// Bounds of `max_concurrent_calls`.
-pub(in crate::api) const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);
+pub(crate) const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);

@@ -126,17 +126,17 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Destination")]
-pub(in crate::api) struct DestinationView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
+pub(crate) struct DestinationView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
     /// `phone` or `sip`.
-    pub(in crate::api) r#type: Cow<'static, str>,
+    pub(crate) r#type: Cow<'static, str>,
     /// An E.164 number or a SIP URI.
-    pub(in crate::api) value: String,
+    pub(crate) value: String,
     /// Way by which a bridge calls a phone number: `pbx` for the PBX that called, or `trunk` for the agent's outbound trunk.
-    pub(in crate::api) via: Via,
+    pub(crate) via: Via,
     created_at: String,
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for DestinationView {

@@ -133,35 +133,35 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InboundTrunk")]
-pub(in crate::api) struct InboundTrunkView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
-    pub(in crate::api) sip_endpoint: String,
+pub(crate) struct InboundTrunkView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    pub(crate) sip_endpoint: String,
     /// Realm of the challenges that its credentials answer.
     auth_realm: Box<str>,
-    pub(in crate::api) auth_username: String,
+    pub(crate) auth_username: String,
     /// `null` for keys that only read.
-    pub(in crate::api) auth_password: Option<String>,
-    pub(in crate::api) phone_numbers: Vec<E164>,
-    pub(in crate::api) krisp_enabled: bool,
-    pub(in crate::api) rtp_from_any_address: bool,
+    pub(crate) auth_password: Option<String>,
+    pub(crate) phone_numbers: Vec<E164>,
+    pub(crate) krisp_enabled: bool,
+    pub(crate) rtp_from_any_address: bool,
     agent_id_header: String,
     #[schemars(with = "Vec<String>")]
-    pub(in crate::api) allowed_addresses: Vec<IpNet>,
-    pub(in crate::api) default_country: Option<String>,
+    pub(crate) allowed_addresses: Vec<IpNet>,
+    pub(crate) default_country: Option<String>,
     refer_to_format: ReferFormat,
     refer_host: Option<String>,
     refer_headers_in_uri: bool,
-    pub(in crate::api) transfer_way: TransferWay,
+    pub(crate) transfer_way: TransferWay,
     transfer_way_in_force: MethodInForceView,
-    pub(in crate::api) bridge_when_refer_fails: bool,
-    pub(in crate::api) max_concurrent_calls: Option<u32>,
+    pub(crate) bridge_when_refer_fails: bool,
+    pub(crate) max_concurrent_calls: Option<u32>,
     /// True while the PBX is registered, with this node or another.
     registered: bool,
     /// Registered contacts, preferred first.
-    pub(in crate::api) registrations: Vec<RegistrationView>,
+    pub(crate) registrations: Vec<RegistrationView>,
     created_at: String,
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for InboundTrunkView {
@@ -173,17 +173,17 @@ impl HasVersion for InboundTrunkView {
 /// One contact that a PBX has registered.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PbxRegistration")]
-pub(in crate::api) struct RegistrationView {
+pub(crate) struct RegistrationView {
     /// The Contact URI as the PBX wrote it.
-    pub(in crate::api) contact: String,
+    pub(crate) contact: String,
     /// Source of the REGISTER.
-    pub(in crate::api) source: String,
-    pub(in crate::api) transport: Cow<'static, str>,
-    pub(in crate::api) user_agent: Option<String>,
-    registered_at: String,
-    pub(in crate::api) expires_at: String,
+    pub(crate) source: String,
+    pub(crate) transport: Cow<'static, str>,
+    pub(crate) user_agent: Option<String>,
+    pub(crate) registered_at: String,
+    pub(crate) expires_at: String,
     /// False while a PBX behind NAT has left an `OPTIONS` or a call unanswered and hasn't been heard since.
-    pub(in crate::api) reachable: bool,
+    pub(crate) reachable: bool,
 }
 
 impl From<Binding> for RegistrationView {

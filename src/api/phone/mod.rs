@@ -45,23 +45,23 @@ mod usage;
 mod verification;
 mod voices;
 
-pub(super) use agents::{AgentView, NO_AGENTS};
-pub(super) use assignments::{ConfigView, InboundNumber};
-pub(super) use bot_token::{BotTokenView, NewBotTokenView};
+pub(crate) use agents::{AgentView, NO_AGENTS};
+pub(crate) use assignments::{ConfigView, InboundNumber};
+pub(crate) use bot_token::{BotTokenView, NewBotTokenView};
 #[cfg(test)]
-pub(super) use calls::call_that_is_up;
-pub(super) use calls::{CallView, from_memory};
+pub(crate) use calls::call_that_is_up;
+pub(crate) use calls::{CallView, from_memory};
 pub(super) use calls_at_once::CALLS_AT_ONCE;
-pub(super) use destinations::DestinationView;
-pub(super) use events::TYPES as EVENT_TYPES;
-pub(super) use inbound_trunk::InboundTrunkView;
-pub(super) use names::{NameView, NamesView};
-pub(super) use numbers::{NumberView, lists_numbers};
-pub(super) use old_credentials::OldPairView;
-pub(super) use outbound_trunks::OutboundTrunkView;
+pub(crate) use destinations::DestinationView;
+pub(crate) use events::TYPES as EVENT_TYPES;
+pub(crate) use inbound_trunk::InboundTrunkView;
+pub(crate) use names::{NameView, NamesView};
+pub(crate) use numbers::{NumberView, lists_numbers};
+pub(crate) use old_credentials::OldPairView;
+pub(crate) use outbound_trunks::OutboundTrunkView;
 pub(super) use remote::{RemoteCommand, serve as serve_others};
-pub(super) use trace::TraceView;
-pub(super) use transfer_view::TransferView;
+pub(crate) use trace::TraceView;
+pub(crate) use transfer_view::TransferView;
 
 use super::audit;
 use super::operations::Operations;

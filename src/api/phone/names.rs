@@ -46,8 +46,8 @@ const MAX_FOUND: usize = 20;
 /// Names of objects.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Names")]
-pub(in crate::api) struct NamesView {
-    pub(in crate::api) items: Vec<NameView>,
+pub(crate) struct NamesView {
+    pub(crate) items: Vec<NameView>,
     /// True if more objects were found than are listed.
     has_more: bool,
 }
@@ -55,16 +55,16 @@ pub(in crate::api) struct NamesView {
 /// Name of an object.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ObjectName")]
-pub(in crate::api) struct NameView {
-    pub(in crate::api) id: Uuid,
+pub(crate) struct NameView {
+    pub(crate) id: Uuid,
     /// `agent`, `destination`, `number` or `outbound_trunk`.
     kind: Cow<'static, str>,
     /// The name; of a number the number itself.
-    pub(in crate::api) name: String,
+    pub(crate) name: String,
 }
 
 impl NameView {
-    pub(in crate::api) fn new(kind: NamedKind, object: ObjectName) -> Self {
+    pub(crate) fn new(kind: NamedKind, object: ObjectName) -> Self {
         Self {
             id: object.id,
             kind: kind.as_str().into(),

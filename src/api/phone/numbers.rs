@@ -28,7 +28,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 
 /// Describes a list of numbers with its filters; the org's list and the partner's are alike.
-pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
+pub(crate) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "verified",
         json!({"type": "boolean"}),
@@ -79,13 +79,13 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A phone number as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Number")]
-pub(in crate::api) struct NumberView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) phone_number: E164,
-    pub(in crate::api) verified: bool,
-    pub(in crate::api) verified_at: Option<String>,
+pub(crate) struct NumberView {
+    pub(crate) id: Uuid,
+    pub(crate) phone_number: E164,
+    pub(crate) verified: bool,
+    pub(crate) verified_at: Option<String>,
     /// The agent that answers it.
-    pub(in crate::api) agent_id: Option<Uuid>,
+    pub(crate) agent_id: Option<Uuid>,
     created_at: String,
 }
 

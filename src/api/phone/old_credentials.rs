@@ -38,9 +38,9 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// A pair from before a rotation.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OldCredentials")]
-pub(in crate::api) struct OldPairView {
-    pub(in crate::api) auth_username: String,
-    pub(in crate::api) expires_at: String,
+pub(crate) struct OldPairView {
+    pub(crate) auth_username: String,
+    pub(crate) expires_at: String,
 }
 
 impl From<OldPair> for OldPairView {

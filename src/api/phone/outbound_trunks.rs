@@ -103,16 +103,16 @@ pub(super) fn operations(api: &mut Operations<'_>) {
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OutboundTrunk")]
-pub(in crate::api) struct OutboundTrunkView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
+pub(crate) struct OutboundTrunkView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
     /// `null` under `to_registered`, like `port`.
-    pub(in crate::api) host: Option<String>,
-    pub(in crate::api) port: Option<u16>,
-    pub(in crate::api) transport: Cow<'static, str>,
-    pub(in crate::api) username: Option<String>,
-    pub(in crate::api) caller_number: E164,
-    pub(in crate::api) to_registered: bool,
+    pub(crate) host: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) transport: Cow<'static, str>,
+    pub(crate) username: Option<String>,
+    pub(crate) caller_number: E164,
+    pub(crate) to_registered: bool,
     from_host: Option<String>,
     p_asserted_identity: bool,
     register: bool,
@@ -126,14 +126,14 @@ pub(in crate::api) struct OutboundTrunkView {
     digest_require_qop: bool,
     /// True if INVITEs carry `user=phone` in Request-URI, To and From.
     user_phone: bool,
-    pub(in crate::api) transfer_way: TransferWay,
-    pub(in crate::api) transfer_way_in_force: MethodInForceView,
+    pub(crate) transfer_way: TransferWay,
+    pub(crate) transfer_way_in_force: MethodInForceView,
     /// True if the peer answers; `null` while nothing is known.
-    pub(in crate::api) reachable: Option<bool>,
+    pub(crate) reachable: Option<bool>,
     /// State of our registration with the peer; `null` without `register`.
-    pub(in crate::api) registration: Option<RegistrationView>,
+    pub(crate) registration: Option<CarrierRegistrationView>,
     created_at: String,
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for OutboundTrunkView {
@@ -145,21 +145,21 @@ impl HasVersion for OutboundTrunkView {
 /// Our registration with a carrier, as this node knows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CarrierRegistration")]
-pub(in crate::api) struct RegistrationView {
+pub(crate) struct CarrierRegistrationView {
     /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
     #[schemars(with = "String")]
-    pub(in crate::api) status: registrations::State,
+    pub(crate) status: registrations::State,
     /// Time since which it is registered.
-    pub(in crate::api) registered_at: Option<String>,
+    pub(crate) registered_at: Option<String>,
     /// Expiry, unless it is refreshed.
-    expires_at: Option<String>,
+    pub(crate) expires_at: Option<String>,
     /// The status of the carrier's last answer; `null` if it gave none.
-    pub(in crate::api) sip_code: Option<u16>,
+    pub(crate) sip_code: Option<u16>,
     /// Time of the next REGISTER.
     next_at: Option<String>,
 }
 
-impl RegistrationView {
+impl CarrierRegistrationView {
     fn of(known: Option<RegistrationStatus>) -> Self {
         let status = known.unwrap_or(RegistrationStatus::bare(registrations::State::Registering));
         Self {
@@ -203,7 +203,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
                 trunk.refer_kept_caller_at,
             ),
             reachable: None,
-            registration: settings.register.then(|| RegistrationView::of(None)),
+            registration: settings.register.then(|| CarrierRegistrationView::of(None)),
             created_at: written(trunk.created_at),
             updated_at: written(trunk.updated_at),
         }
@@ -217,7 +217,7 @@ impl OutboundTrunkView {
         let mut view = Self::from(trunk);
         view.reachable = engine.and_then(|engine| engine.reachable(id));
         let status = engine.and_then(|engine| engine.registration_status(id));
-        view.registration = view.register.then(|| RegistrationView::of(status));
+        view.registration = view.register.then(|| CarrierRegistrationView::of(status));
         view
     }
 }

@@ -38,7 +38,7 @@ const CONCURRENT: usize = 64;
 /// Command to a call, run by the node that has the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(in crate::api) enum RemoteCommand {
+pub(crate) enum RemoteCommand {
     HangUp,
     /// The call's bot hangs up.
     HangUpByBot,
@@ -65,11 +65,7 @@ enum NodeCommand {
 
 impl RemoteCommand {
     /// Runs the command on the node that has the call.
-    pub(in crate::api) async fn run(
-        self,
-        api: &Api,
-        call: Call,
-    ) -> Result<CommandResult, ApiError> {
+    pub(crate) async fn run(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         let is_up = call.ended_at.is_none();
         let other = api.engine().and_then(|engine| engine.another_of(call.id));
         match other.filter(|_| is_up) {
@@ -252,7 +248,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
 }
 
 /// Runs commands of other nodes while the API serves.
-pub(in crate::api) async fn serve(api: Api) {
+pub(crate) async fn serve(api: Api) {
     let engine = api.engine().filter(|_| api.store().is_shared());
     let Some(node) = engine.map(Handle::node) else {
         return;

@@ -137,11 +137,11 @@ struct OrgView {
 #[schemars(rename = "SessionDestination")]
 struct DestinationView {
     /// `null` for the agent's handoff number.
-    id: Option<Uuid>,
-    name: String,
+    pub(crate) id: Option<Uuid>,
+    pub(crate) name: String,
     /// `phone` or `sip`.
     r#type: &'static str,
-    value: String,
+    pub(crate) value: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

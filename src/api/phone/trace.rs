@@ -59,10 +59,10 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 /// A trace as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Trace")]
-pub(in crate::api) struct TraceView {
+pub(crate) struct TraceView {
     call_id: Uuid,
     /// False if there was no room for some of the messages.
-    pub(in crate::api) complete: bool,
+    pub(crate) complete: bool,
     items: Vec<ItemView>,
 }
 
@@ -299,7 +299,7 @@ const SENT: &str = "sent";
 
 impl TraceView {
     /// Returns the messages and decisions as a ladder.
-    pub(in crate::api) fn into_ladder(self) -> Ladder {
+    pub(crate) fn into_ladder(self) -> Ladder {
         Ladder {
             rungs: self.items.into_iter().map(Rung::from).collect(),
         }

@@ -14,18 +14,18 @@ use crate::api::time::written;
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Transfer")]
-pub(in crate::api) struct TransferView {
+pub(crate) struct TransferView {
     pub(super) id: Uuid,
     call_id: Uuid,
     /// `null` for the agent's `handoff_phone_number`.
     destination_id: Option<Uuid>,
     /// The destination's name.
-    pub(in crate::api) destination: String,
+    pub(crate) destination: String,
     /// `phone` or `sip`.
     r#type: Cow<'static, str>,
-    pub(in crate::api) value: String,
-    pub(in crate::api) way: TransferMethod,
-    pub(in crate::api) status: TransferState,
+    pub(crate) value: String,
+    pub(crate) way: TransferMethod,
+    pub(crate) status: TransferState,
     sip_code: Option<u16>,
     /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`
     /// unless `completed`.
@@ -33,10 +33,10 @@ pub(in crate::api) struct TransferView {
     /// True if the transfer failed at a PBX that loses the caller when an accepted REFER fails.
     caller_may_be_gone: bool,
     reasons: Vec<Reason>,
-    pub(in crate::api) summary: String,
-    pub(in crate::api) explanation: Option<String>,
+    pub(crate) summary: String,
+    pub(crate) explanation: Option<String>,
     sentiment: Option<Sentiment>,
-    pub(in crate::api) requested_at: String,
+    pub(crate) requested_at: String,
     accepted_at: Option<String>,
     ringing_at: Option<String>,
     ended_at: Option<String>,

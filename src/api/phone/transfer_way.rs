@@ -21,11 +21,11 @@ pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[
 /// The way that the next transfer takes first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TransferWayInForce")]
-pub(in crate::api) struct MethodInForceView {
-    pub(in crate::api) way: TransferMethod,
+pub(crate) struct MethodInForceView {
+    pub(crate) way: TransferMethod,
     reason: MethodReason,
     /// The reason in a sentence.
-    pub(in crate::api) explanation: Cow<'static, str>,
+    pub(crate) explanation: Cow<'static, str>,
 }
 
 impl MethodInForceView {

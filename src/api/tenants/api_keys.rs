@@ -58,7 +58,7 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 #[schemars(rename = "NewOrgKey")]
 pub(super) struct NewKeyView {
     api_key_id: Uuid,
-    api_key: String,
+    pub(crate) api_key: String,
 }
 
 /// `GET /partner/v1/orgs/{orgId}/api-keys?limit&cursor`: all keys of the org, newest first.

@@ -27,25 +27,25 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 /// Deleted orgs that can be restored.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeletedOrgs")]
-pub(in crate::api) struct DeletedOrgsView {
+pub(crate) struct DeletedOrgsView {
     /// At most 1,000, the last deleted first.
-    pub(in crate::api) items: Vec<DeletedOrgView>,
+    pub(crate) items: Vec<DeletedOrgView>,
 }
 
 /// A deleted org that can be restored.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeletedOrg")]
-pub(in crate::api) struct DeletedOrgView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
+pub(crate) struct DeletedOrgView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
     /// The partner that made it; `null` if the operator did.
     partner_id: Option<Uuid>,
     /// The external id that it had. Another org may have it by now.
     external_id: Option<String>,
     /// Time at which it was deleted.
-    pub(in crate::api) deleted_at: Option<String>,
+    pub(crate) deleted_at: Option<String>,
     /// Time at which it is deleted for good.
-    pub(in crate::api) purge_at: Option<String>,
+    pub(crate) purge_at: Option<String>,
 }
 
 impl From<DeletedOrg> for DeletedOrgView {

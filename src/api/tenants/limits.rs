@@ -61,19 +61,19 @@ pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {
 /// One limit.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgLimit")]
-pub(in crate::api) struct LimitView {
+pub(crate) struct LimitView {
     /// The value in force.
-    pub(in crate::api) limit: u32,
+    pub(crate) limit: u32,
     /// The greatest value that the org's partner may set.
     max: u32,
     /// The org's present number; `null` for calls at once and limits per minute, which each node counts for itself.
-    pub(in crate::api) used: Option<u64>,
+    pub(crate) used: Option<u64>,
 }
 
 /// Limits of an org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgLimits")]
-pub(in crate::api) struct OrgLimitsView {
+pub(crate) struct OrgLimitsView {
     /// Calls at once, in both directions. The default doesn't limit them.
     concurrent_calls: LimitView,
     outbound_trunks: LimitView,
@@ -95,7 +95,7 @@ pub(in crate::api) struct OrgLimitsView {
 
 impl OrgLimitsView {
     /// Returns one of them.
-    pub(in crate::api) const fn of(&self, limit: OrgLimit) -> &LimitView {
+    pub(crate) const fn of(&self, limit: OrgLimit) -> &LimitView {
         match limit {
             OrgLimit::Calls => &self.concurrent_calls,
             OrgLimit::OutboundTrunks => &self.outbound_trunks,
@@ -240,7 +240,7 @@ fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError>
 }
 
 /// Takes the limits out of fields that may hold more.
-pub(in crate::api) fn read(fields: &mut Fields) -> Vec<(OrgLimit, Option<u32>)> {
+pub(crate) fn read(fields: &mut Fields) -> Vec<(OrgLimit, Option<u32>)> {
     let mut changes = Vec::new();
     for limit in OrgLimit::ALL {
         let value = Count::new(limit.least()..=limit.greatest());

@@ -46,14 +46,14 @@ const LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// A login link, the one time that it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LoginLink")]
-pub(in crate::api) struct LinkView {
+pub(crate) struct LinkView {
     url: String,
     expires_at: String,
 }
 
 impl LinkView {
     /// The link.
-    pub(in crate::api) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 }
@@ -89,7 +89,7 @@ pub(super) async fn create(
 ///
 /// # Errors
 /// 400.
-pub(in crate::api) fn must_be_a_persons(login: &NewLogin) -> Result<(), ApiError> {
+pub(crate) fn must_be_a_persons(login: &NewLogin) -> Result<(), ApiError> {
     match is_operators_address(&login.email) {
         true => Err(ApiError::bad(
             "email: is the address of the operator's own account",
@@ -102,7 +102,7 @@ pub(in crate::api) fn must_be_a_persons(login: &NewLogin) -> Result<(), ApiError
 ///
 /// # Errors
 /// 400 for a role that isn't the org's.
-pub(in crate::api) async fn issue(
+pub(crate) async fn issue(
     api: &Api,
     org: Uuid,
     login: NewLogin,

@@ -16,12 +16,13 @@ mod usage;
 
 use super::operations::{Audience, Operations};
 
-pub(super) use deleted::{DeletedOrgView, DeletedOrgsView};
-pub(super) use limits::{OrgLimitsView, read as read_limits};
-pub(crate) use login_links::operators_login_link;
-pub(super) use login_links::{LinkView, issue as issue_login_link, must_be_a_persons};
-pub(super) use org::{RetentionView, WholeOrgView};
-pub(super) use orgs::{NewOrgView, OperatorsOrgView};
+pub(crate) use deleted::{DeletedOrgView, DeletedOrgsView};
+pub(crate) use limits::{OrgLimitsView, read as read_limits};
+pub(crate) use login_links::{
+    LinkView, issue as issue_login_link, must_be_a_persons, operators_login_link,
+};
+pub(crate) use org::{RetentionView, WholeOrgView};
+pub(crate) use orgs::{NewOrgView, OperatorsOrgView};
 
 /// Declares the operations of one kind of manager: [`Audience::Partner`] or [`Audience::Operator`].
 pub(super) fn operations(api: &mut Operations<'_>, by: Audience) {

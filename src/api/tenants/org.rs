@@ -119,28 +119,28 @@ fn suspension(op: Operation<'_>) -> Operation<'_> {
 /// An org with everything that is kept of it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgDetails")]
-pub(in crate::api) struct WholeOrgView {
+pub(crate) struct WholeOrgView {
     #[serde(flatten)]
-    pub(in crate::api) org: OrgView,
+    pub(crate) org: OrgView,
     /// The partner that made the org; `null` if the operator did.
-    pub(in crate::api) partner_id: Option<Uuid>,
-    pub(in crate::api) website: Option<String>,
+    pub(crate) partner_id: Option<Uuid>,
+    pub(crate) website: Option<String>,
     /// The default language of the org's contacts and agents.
-    pub(in crate::api) language: String,
+    pub(crate) language: String,
     /// The org's own system prompt; `null` where the partner's counts.
-    pub(in crate::api) ai_instructions: Option<String>,
+    pub(crate) ai_instructions: Option<String>,
     /// The system prompt that sessions carry: the org's, or else the partner's.
     ai_instructions_in_force: Option<String>,
     /// Everything that the org is suspended by; empty if it isn't.
-    pub(in crate::api) suspended_by: Vec<SuspendedBy>,
+    pub(crate) suspended_by: Vec<SuspendedBy>,
     /// Accounts with third parties, under the key of each platform, without their credentials.
     integrations: IntegrationsView,
     /// The org's own days after which data is deleted; `null` where the operator's count.
-    pub(in crate::api) retention: RetentionView,
+    pub(crate) retention: RetentionView,
     /// The days in force; `null` where data stays until it is deleted otherwise.
     retention_in_force: RetentionView,
     /// Time of the last change, which is the version for `If-Match`.
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for WholeOrgView {
@@ -152,15 +152,15 @@ impl HasVersion for WholeOrgView {
 /// Days for which data of an org is kept.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Retention")]
-pub(in crate::api) struct RetentionView {
+pub(crate) struct RetentionView {
     /// Days for which calls are kept, with their transfers and events.
-    pub(in crate::api) calls_days: Option<u32>,
+    pub(crate) calls_days: Option<u32>,
     /// Days for which headers, metadata and the facts of a call's INVITE are kept.
-    pub(in crate::api) sessions_days: Option<u32>,
+    pub(crate) sessions_days: Option<u32>,
     /// Days for which contacts are kept that no call names any more.
-    pub(in crate::api) contacts_days: Option<u32>,
+    pub(crate) contacts_days: Option<u32>,
     /// Days for which handoffs are kept.
-    pub(in crate::api) handoffs_days: Option<u32>,
+    pub(crate) handoffs_days: Option<u32>,
 }
 
 impl From<RetentionDays> for RetentionView {

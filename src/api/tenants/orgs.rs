@@ -87,36 +87,36 @@ const DEFAULT_LIMIT: u32 = 50;
 /// A new org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NewOrg")]
-pub(in crate::api) struct NewOrgView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) name: String,
+pub(crate) struct NewOrgView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
     widget_token: String,
-    pub(in crate::api) external_id: Option<String>,
+    pub(crate) external_id: Option<String>,
 }
 
 /// An org.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Org")]
-pub(in crate::api) struct OrgView {
+pub(crate) struct OrgView {
     #[serde(flatten)]
-    pub(in crate::api) org: NewOrgView,
-    pub(in crate::api) created_at: String,
+    pub(crate) org: NewOrgView,
+    pub(crate) created_at: String,
 }
 
 /// An org in the operator's list.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OperatorsOrg")]
-pub(in crate::api) struct OperatorsOrgView {
+pub(crate) struct OperatorsOrgView {
     #[serde(flatten)]
-    pub(in crate::api) org: OrgView,
-    pub(in crate::api) partner_id: Option<Uuid>,
-    pub(in crate::api) suspended_by: Vec<SuspendedBy>,
+    pub(crate) org: OrgView,
+    pub(crate) partner_id: Option<Uuid>,
+    pub(crate) suspended_by: Vec<SuspendedBy>,
 }
 
 /// A page of orgs, newest first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OrgPage")]
-pub(in crate::api) struct OrgsView {
+pub(crate) struct OrgsView {
     data: Vec<OrgView>,
     /// Number of orgs in all.
     total: u64,

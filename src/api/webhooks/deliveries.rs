@@ -69,42 +69,42 @@ const STATE: Choice<DeliveryState> = Choice(&[
 /// A delivery as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Delivery")]
-pub(in crate::api) struct DeliveryView {
-    pub(in crate::api) id: Uuid,
+pub(crate) struct DeliveryView {
+    pub(crate) id: Uuid,
     webhook_id: Uuid,
     /// Value of the header `webhook-id`.
     event_id: Uuid,
-    pub(in crate::api) event_type: EventType,
-    pub(in crate::api) status: DeliveryState,
+    pub(crate) event_type: EventType,
+    pub(crate) status: DeliveryState,
     /// Attempts since the delivery was last queued.
     attempts: u32,
-    pub(in crate::api) next_attempt_at: Option<String>,
+    pub(crate) next_attempt_at: Option<String>,
     /// The last attempts, oldest first.
-    pub(in crate::api) log: Vec<AttemptView>,
-    pub(in crate::api) created_at: String,
+    pub(crate) log: Vec<DeliveryAttemptView>,
+    pub(crate) created_at: String,
     delivered_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeliveryAttempt")]
-pub(in crate::api) struct AttemptView {
-    pub(in crate::api) at: String,
-    pub(in crate::api) took_ms: u64,
-    pub(in crate::api) http_status: Option<u16>,
-    pub(in crate::api) fault: Option<String>,
+pub(crate) struct DeliveryAttemptView {
+    pub(crate) at: String,
+    pub(crate) took_ms: u64,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) fault: Option<String>,
 }
 
 /// A delivery with what is sent.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DeliveryWithEvent")]
-pub(in crate::api) struct WholeView {
+pub(crate) struct WholeView {
     #[serde(flatten)]
-    pub(in crate::api) delivery: DeliveryView,
+    pub(crate) delivery: DeliveryView,
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    pub(in crate::api) event: Box<RawValue>,
+    pub(crate) event: Box<RawValue>,
 }
 
-impl From<Attempt> for AttemptView {
+impl From<Attempt> for DeliveryAttemptView {
     fn from(attempt: Attempt) -> Self {
         Self {
             at: written(attempt.at),
@@ -125,7 +125,11 @@ impl From<Delivery> for DeliveryView {
             status: delivery.state,
             attempts: delivery.attempts,
             next_attempt_at: delivery.next_attempt_at.map(written),
-            log: delivery.log.into_iter().map(AttemptView::from).collect(),
+            log: delivery
+                .log
+                .into_iter()
+                .map(DeliveryAttemptView::from)
+                .collect(),
             created_at: written(delivery.created_at),
             delivered_at: delivery.delivered_at.map(written),
         }

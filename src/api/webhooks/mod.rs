@@ -3,7 +3,7 @@
 mod deliveries;
 mod own;
 
-pub(in crate::api) use deliveries::{AttemptView, DeliveryView, WholeView};
+pub(crate) use deliveries::{DeliveryAttemptView, DeliveryView, WholeView};
 
 use axum::Json;
 use axum::extract::State;
@@ -113,19 +113,19 @@ const DESCRIPTION: Text = Text::line(0..=500);
 /// A webhook as the API shows it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Webhook")]
-pub(in crate::api) struct WebhookView {
-    pub(in crate::api) id: Uuid,
-    pub(in crate::api) url: String,
-    pub(in crate::api) description: Option<String>,
+pub(crate) struct WebhookView {
+    pub(crate) id: Uuid,
+    pub(crate) url: String,
+    pub(crate) description: Option<String>,
     /// Types of events to send; empty for all.
-    pub(in crate::api) types: Vec<EventType>,
-    pub(in crate::api) enabled: bool,
+    pub(crate) types: Vec<EventType>,
+    pub(crate) enabled: bool,
     /// `gone` if its receiver answered 410.
-    pub(in crate::api) disabled_reason: Option<String>,
+    pub(crate) disabled_reason: Option<String>,
     /// End of the time in which the secret before the last rotation signs as well.
     old_secret_expires_at: Option<String>,
     created_at: String,
-    pub(in crate::api) updated_at: String,
+    pub(crate) updated_at: String,
 }
 
 impl HasVersion for WebhookView {
@@ -143,10 +143,10 @@ impl HasVersion for SecretView {
 /// A webhook with its secret, which is shown this once.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
-pub(in crate::api) struct SecretView {
+pub(crate) struct SecretView {
     #[serde(flatten)]
-    pub(in crate::api) webhook: WebhookView,
-    pub(in crate::api) secret: String,
+    pub(crate) webhook: WebhookView,
+    pub(crate) secret: String,
 }
 
 impl From<Webhook> for WebhookView {

@@ -1,6 +1,6 @@
 //! Calls of people's browsers: a user agent in this process calls this node, and its media go to a browser instead of a socket.
 //!
-//! Knows neither WebSocket nor session (`api::dashboard` does). Dropping a call hangs it up.
+//! Knows neither WebSocket nor session (`console` does). Dropping a call hangs it up.
 
 mod call;
 mod line;

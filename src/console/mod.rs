@@ -1,4 +1,5 @@
-//! Console: HTML pages for the people of an org, readable without a script. A login link opens a session, which `dashboard_session` keeps.
+//! Console: HTML pages for the people of an org, readable without a script. A login link opens a session, which `api::dashboard_session` keeps.
+//! [`router`] has the API beside the pages.
 //!
 //! Most pages read and change data through the API (`backend`), and read its answers as its own views. Members, live calls, figures, handoffs of a
 //! call and failed log-ins use the store itself.
@@ -49,26 +50,66 @@ mod webhooks;
 
 use std::convert::Infallible;
 
-use axum::Extension;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
-use super::path::Named;
-use super::phone::{AgentView, DestinationView, NumberView, OutboundTrunkView};
-use super::routes::Routes;
-use super::webhooks::WebhookView;
+use crate::api::path::Named;
+use crate::api::phone::{AgentView, DestinationView, NumberView, OutboundTrunkView};
+use crate::api::routes::Routes;
+use crate::api::webhooks::WebhookView;
+use crate::api::{self, Api, Operator, gzip};
+use crate::config::Config;
+use backend::Backend;
 use board::Boards;
 use page::ErrorPage;
 use phone_call::Phones;
 use plain_http::is_permitted;
 
-pub(super) use backend::Backend;
-pub(super) use page::with_prefix;
+/// Every path of the API and the console, its parameters in braces.
+pub fn paths(config: &Config) -> Vec<String> {
+    api::routes(config).merge(routes()).into_paths()
+}
 
-pub(super) fn router() -> Routes {
+/// Makes the API and the console as a service.
+pub fn router(api: Api) -> Router {
+    with_api(api::routes(api.config()), api)
+}
+
+/// Makes the same for the operator, who has routes beside the others. Requests need an `Operator` among their extensions, or a key.
+pub(crate) fn operator_router(api: Api) -> Router {
+    with_api(operators(api.config()), api)
+}
+
+/// Makes a service that takes every request for one of the operator with this uid.
+pub fn router_of_operator(api: Api, uid: u32) -> Router {
+    operator_router(api).layer(Extension(Operator::new(uid)))
+}
+
+fn operators(config: &Config) -> Routes {
+    api::routes(config).merge(api::operators_routes(config))
+}
+
+/// Adds the console to routes of the API. Its pages use routes of their own, none of which is a page.
+fn with_api(of_api: Routes, api: Api) -> Router {
+    let served = |routes| api::served(routes, api.clone(), |_| None);
+    let org = served(api::routes(api.config()));
+    let operator = served(operators(api.config()));
+    let backend = Backend::new(org, operator, api.config());
+    let prefix = from_fn_with_state(api.clone(), page::with_prefix);
+
+    api::served(of_api.merge(routes()), api, unknown)
+        .layer(Extension(backend))
+        .layer(prefix)
+        .layer(gzip::layer())
+        .layer(map_response(gzip::tag))
+}
+
+/// Routes of the console.
+fn routes() -> Routes {
     let routes = Routes::new()
         .route(
             "/partner-login",
@@ -211,7 +252,7 @@ fn guard(mut response: Response) -> Response {
 }
 
 /// Page for a path of the console that doesn't exist; `None` for a path of the API.
-pub(super) fn unknown(path: &str) -> Option<Response> {
+fn unknown(path: &str) -> Option<Response> {
     let is_ours = path.starts_with("/dashboard/") || path.starts_with(operator::AT);
     is_ours.then(|| guard(ErrorPage::not_found().into_response()))
 }

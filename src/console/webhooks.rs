@@ -19,7 +19,7 @@ use super::resource::{Created, Kind, Resource, not_done};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::page::Page;
 use crate::api::phone::EVENT_TYPES;
-use crate::api::webhooks::{AttemptView, DeliveryView, SecretView, WebhookView, WholeView};
+use crate::api::webhooks::{DeliveryAttemptView, DeliveryView, SecretView, WebhookView, WholeView};
 
 impl Resource for WebhookView {
     const KIND: Kind = Kind {
@@ -137,7 +137,7 @@ fn delivery_state(state: DeliveryState) -> Markup {
     badge(tone, state.as_str())
 }
 
-fn answer(attempt: &AttemptView) -> Markup {
+fn answer(attempt: &DeliveryAttemptView) -> Markup {
     html! {
         @if let Some(status) = attempt.http_status { (status) }
         @if let Some(fault) = &attempt.fault { " " span.words { (spaced(fault)) } }

@@ -23,7 +23,7 @@ use crate::api::path::Named;
 use crate::api::{Api, dashboard_session};
 
 /// Path of the pages.
-pub(in crate::api::dashboard) const AT: &str = "/operator-console";
+pub(in crate::console) const AT: &str = "/operator-console";
 
 /// Name of the cookie over plain HTTP, and over HTTPS. The prefix `__Host-` would need the path `/`, and so send the cookie to other pages.
 const NAME: &str = "trunkline_operator";

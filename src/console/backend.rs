@@ -48,7 +48,7 @@ const CARRIED: [HeaderName; 6] = [
 
 /// The API's routes without those of the console, and the configuration that pages need before the session is known.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Backend {
+pub(super) struct Backend {
     router: Router,
     /// The same with the operator's routes.
     operator: Router,
@@ -56,7 +56,7 @@ pub(in crate::api) struct Backend {
 }
 
 impl Backend {
-    pub(in crate::api) fn new(router: Router, operator: Router, config: &Config) -> Self {
+    pub(super) fn new(router: Router, operator: Router, config: &Config) -> Self {
         Self {
             router,
             operator,

@@ -46,11 +46,7 @@ impl IntoResponse for Notice {
 }
 
 /// Renders notices for the console's path prefix: what makes them, such as an error of any kind, doesn't know it.
-pub(in crate::api) async fn with_prefix(
-    State(api): State<Api>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn with_prefix(State(api): State<Api>, request: Request, next: Next) -> Response {
     rendered_below(base_of(&api), next.run(request).await)
 }
 
@@ -66,7 +62,7 @@ fn rendered_below(base: &str, mut response: Response) -> Response {
 
 /// Page shown in place of the requested one, with a message for people.
 #[derive(Debug)]
-pub(in crate::api) struct ErrorPage(StatusCode, Notice, Option<Cause>);
+pub(super) struct ErrorPage(StatusCode, Notice, Option<Cause>);
 
 impl ErrorPage {
     pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
@@ -91,7 +87,7 @@ impl ErrorPage {
         )
     }
 
-    pub(in crate::api) fn not_found() -> Self {
+    pub(super) fn not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
             "There is no such page",

@@ -16,7 +16,7 @@ use super::fields;
 use super::frame::{Section, below, heading, page};
 use super::limits::{self, Limited};
 use super::visitor::{OperatorForm, OperatorVisitor};
-use crate::api::control::{KeyView, Listed, NewKeyView, PartnerView};
+use crate::api::control::{Listed, NewPartnerKeyView, PartnerKeyView, PartnerView};
 
 /// `GET /operator-console/partners`
 pub(super) async fn list(
@@ -77,7 +77,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
     let path = format!("/operator/partners/{id}");
     let partner: PartnerView = visitor.client.get(&path).await?;
     let limits = limits::form(visitor, Limited::Partner(id)).await?;
-    let keys: Listed<KeyView> = visitor.client.get(&format!("{path}/keys")).await?;
+    let keys: Listed<PartnerKeyView> = visitor.client.get(&format!("{path}/keys")).await?;
     let at = format!("partners/{id}");
 
     let content = html! {
@@ -110,7 +110,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
     Ok(page(visitor, Section::Partners, name, &heading, &content))
 }
 
-fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &[KeyView]) -> Markup {
+fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &[PartnerKeyView]) -> Markup {
     let columns = ["Name", "Created", "Last used", ""];
 
     let rows: Vec<_> = keys
@@ -174,7 +174,7 @@ pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage
         name => json!({"name": name}),
     };
 
-    match visitor.client.post::<NewKeyView>(&path, &body).await {
+    match visitor.client.post::<NewPartnerKeyView>(&path, &body).await {
         Ok(made) => {
             let said = html! {
                 div.banner.good role="status" {
