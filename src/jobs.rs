@@ -26,7 +26,7 @@ pub(crate) struct Job {
     /// Name in the log and in the documentation.
     name: &'static str,
     looks: Looks,
-    /// What holds while its looks fail, and after it has panicked.
+    /// Consequence for users while its looks fail, and after it has panicked.
     while_it_fails: &'static str,
 }
 
@@ -189,7 +189,7 @@ impl Job {
                 metrics::counter!("trunkline_panics_total").increment(1);
                 tracing::error!(
                     job = self.name,
-                    "a job has panicked and stands still until the daemon is started again: {}",
+                    "a job has panicked and does nothing until the daemon is restarted: {}",
                     self.while_it_fails
                 );
             }

@@ -19,7 +19,8 @@
 //! - [`invite`]: INVITEs of ours, target by target.
 //! - [`core`]: what the calls of a shard share, effects, live calls, ACKs and next hops.
 //! - [`peers`], [`registrar`]: OPTIONS and our registrations with carriers; PBXs that register.
-//! - [`flow`]: the machine of the built-in agent. [`limits`], [`trust`], [`parts`]: what stands alone.
+//! - [`flow`]: the machine of the built-in agent. [`limits`]: calls at once and rates. [`trust`]: credentials, nonces and addresses. [`parts`]: identifiers,
+//!   tables and other small types.
 
 #![warn(missing_docs)]
 

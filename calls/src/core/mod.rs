@@ -1,4 +1,4 @@
-//! What all calls of a shard share, and what they ask of the engine.
+//! State that all calls of a shard share, and the effects that they ask of the engine.
 
 pub(crate) mod acknowledge;
 pub(crate) mod context;

@@ -1,4 +1,4 @@
-//! What a call can do once it is up. No feature knows another, or the call that joins it with them.
+//! Hold, join, replacement and transfer of a call that is up. No feature imports another, or `call`, which brings them together.
 
 pub mod hold;
 pub mod join;

@@ -1,4 +1,4 @@
-//! What a hold does to the SDP of a call: SDP that crosses while the daemon holds both sides is `inactive`, and the phone system may hold as well, by
+//! SDP of a call on hold: SDP that crosses while the daemon holds both sides is `inactive`, and the phone system may hold as well, by
 //! `sendonly` or `inactive` (RFC 3264 §8.4; RFC 2543 phones use the address 0.0.0.0).
 
 use std::borrow::Cow;

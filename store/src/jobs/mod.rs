@@ -1,4 +1,4 @@
-//! What a node does for all orgs in the background: deliveries of webhooks, and deletion of what is old or removed.
+//! Background work of a node for all orgs: deliveries of webhooks, and deletion of old and removed rows.
 
 pub mod aged;
 pub mod deliveries;

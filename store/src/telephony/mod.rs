@@ -1,4 +1,4 @@
-//! What routes calls: agents, numbers, trunks, destinations, registrations; and the rows that the directory is made of.
+//! Rows that route calls: agents, numbers, trunks, destinations, registrations; and reads of them for the directory.
 
 pub mod agent_config;
 pub mod agents;
